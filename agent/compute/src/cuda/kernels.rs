@@ -168,6 +168,16 @@ kernels! {
     AttendToken32x4F32 "pd_attend_token_32x4_f32" AttnArgs, 128;
     AttendTile64 "pd_attend_tile_64" AttnArgs, 128;
     AttendTile128 "pd_attend_tile_128" AttnArgs, 128;
+    AttendFormed4x4Bf16 "pd_attend_formed_4x4_bf16" AttnArgs, 128;
+    AttendFormed8x4Bf16 "pd_attend_formed_8x4_bf16" AttnArgs, 128;
+    AttendFormed16x4Bf16 "pd_attend_formed_16x4_bf16" AttnArgs, 128;
+    AttendFormed32x4Bf16 "pd_attend_formed_32x4_bf16" AttnArgs, 128;
+    AttendFormed4x4F32 "pd_attend_formed_4x4_f32" AttnArgs, 128;
+    AttendFormed8x4F32 "pd_attend_formed_8x4_f32" AttnArgs, 128;
+    AttendFormed16x4F32 "pd_attend_formed_16x4_f32" AttnArgs, 128;
+    AttendFormed32x4F32 "pd_attend_formed_32x4_f32" AttnArgs, 128;
+    AttendFormedTile64 "pd_attend_formed_tile_64" AttnArgs, 128;
+    AttendFormedTile128 "pd_attend_formed_tile_128" AttnArgs, 128;
     AttendHopper64 "pd_attend_hopper_64" AttnArgs, 256;
     AttendHopper128 "pd_attend_hopper_128" AttnArgs, 256;
     SamplePartials "pd_sample_partials" SampleArgs, 512;
@@ -345,6 +355,8 @@ pub(super) struct AttnArgs {
     pub(super) gate_row_stride: u64,
     pub(super) window: u32,
     pub(super) softcap_log2: f32,
+    pub(super) softcap_inverse: f32,
+    pub(super) pad: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

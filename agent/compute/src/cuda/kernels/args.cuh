@@ -162,6 +162,8 @@ struct AttnArgs {
   uint64_t gate_row_stride;
   uint32_t window;    // keys that a query sees at most; NONE: all
   float softcap_log2;  // cap · log2(e); 0: none
+  float softcap_inverse;  // 1 / softcap_log2
+  uint32_t pad;
 };
 
 struct SamplingRow {

@@ -40,8 +40,9 @@ struct Sunk {
   float sum;
 };
 
+template <bool FORMED>
 DEVICE Sunk with_sink(const AttnArgs& args, uint32_t q_head, float largest, float sum) {
-  if (!args.sinks) return Sunk{1.0f, sum};
+  if (!FORMED || !args.sinks) return Sunk{1.0f, sum};
   float sink = args.sinks[q_head] * LOG2_E;
   float most = fmaxf(largest, sink);
   float keep = weight_of(largest, most);
@@ -49,9 +50,9 @@ DEVICE Sunk with_sink(const AttnArgs& args, uint32_t q_head, float largest, floa
 }
 
 // What a result is multiplied by; `at` counts from the token's first head.
-template <typename T>
+template <bool FORMED, typename T>
 DEVICE float gate_of(const AttnArgs& args, uint32_t token, uint32_t at) {
-  if (!args.gate) return 1.0f;
+  if (!FORMED || !args.gate) return 1.0f;
   return sigmoid(to_float(static_cast<const T*>(args.gate)[token * args.gate_row_stride + at]));
 }
 
@@ -70,7 +71,7 @@ struct Fold {
   float out[HEADS][8];
 };
 
-template <typename T, typename Kv, int LANES, int HEADS>
+template <typename T, typename Kv, int LANES, int HEADS, bool FORMED>
 DEVICE void attend_token(const AttnArgs& args) {
   constexpr int KEYS_AHEAD = KEYS_AHEAD_OF<Kv, HEADS>;
   constexpr uint32_t KEYS = WARP / LANES;
@@ -84,7 +85,7 @@ DEVICE void attend_token(const AttnArgs& args) {
   uint32_t q_head = kv_head * group + first, heads = min_of(group - first, uint32_t(HEADS));
   // What the host wrote is there before the kernels that make q, k and v have ended.
   Query query = find_query(args.batch, token);
-  uint32_t first_key = query.num_keys > 0 ? first_seen(args, query.num_keys - 1) : 0;
+  uint32_t first_key = query.num_keys > 0 ? first_seen<FORMED>(args, query.num_keys - 1) : 0;
   uint32_t num_seen = query.num_keys - first_key;
   uint32_t per_split = ceil_div(ceil_div(num_seen, args.splits), BLOCK) * BLOCK;
   uint32_t begin = first_key + blockIdx.x * per_split, end = min_of(begin + per_split, query.num_keys);
@@ -155,7 +156,7 @@ DEVICE void attend_token(const AttnArgs& args) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) dot += q[h][i] * k[a].get(i);
         dot = warp_sum<LANES>(dot);
-        scores[a] = is_key[a] ? score_of(args, dot) : NO_SCORE;
+        scores[a] = is_key[a] ? score_of<FORMED>(args, dot) : NO_SCORE;
         largest = fmaxf(largest, scores[a]);
       }
       float keep = weight_of(fold.largest[h], largest);
@@ -212,9 +213,9 @@ DEVICE void attend_token(const AttnArgs& args) {
       out += keep * state[2 + i];
     }
     if (splits == 1) {
-      Sunk sunk = with_sink(args, q_head + h, largest, sum);
+      Sunk sunk = with_sink<FORMED>(args, q_head + h, largest, sum);
       float mean = sunk.sum > 0.0f ? out * sunk.keep / sunk.sum : 0.0f;
-      out_row[at] = from_float<T>(mean * gate_of<T>(args, token, q_head * kv.head_dim + at));
+      out_row[at] = from_float<T>(mean * gate_of<FORMED, T>(args, token, q_head * kv.head_dim + at));
     } else {
       float* partial = args.partials + (place + uint64_t(h) * args.splits + blockIdx.x) * state_len;
       if (i == 0) {
@@ -245,7 +246,7 @@ DEVICE void attend_token(const AttnArgs& args) {
     float largest = lane < splits ? partial[0] : NO_SCORE, sum = lane < splits ? partial[1] : 0.0f;
     float most = warp_max(largest);
     float worth = weight_of(largest, most);
-    Sunk sunk = with_sink(args, q_head + h, most, warp_sum(sum * worth));
+    Sunk sunk = with_sink<FORMED>(args, q_head + h, most, warp_sum(sum * worth));
     worths[h * WARP + lane] = sunk.sum > 0.0f ? worth * sunk.keep / sunk.sum : 0.0f;
   }
   __syncthreads();
@@ -255,7 +256,7 @@ DEVICE void attend_token(const AttnArgs& args) {
     float out = 0.0f;
 #pragma unroll 8
     for (uint32_t s = 0; s < splits; ++s) out += worths[h * WARP + s] * partial[s * state_len];
-    out_row[at] = from_float<T>(out * gate_of<T>(args, token, q_head * kv.head_dim + at));
+    out_row[at] = from_float<T>(out * gate_of<FORMED, T>(args, token, q_head * kv.head_dim + at));
   }
 }
 
@@ -272,7 +273,7 @@ DEVICE uint32_t swizzled(uint32_t row, uint32_t word) {
   return row * DIM + (word ^ turn) * 8;
 }
 
-template <int DIM>
+template <int DIM, bool FORMED>
 DEVICE void attend_tile(const AttnArgs& args) {
   constexpr int WORDS = DIM / 8, STEPS = DIM / 32, KEY_TILES = BLOCK / 8, DIM_TILES = DIM / 8;
   SHARED(bf16, shared);  // [2][K, V][BLOCK][DIM]
@@ -283,7 +284,7 @@ DEVICE void attend_tile(const AttnArgs& args) {
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
   uint32_t row0 = warp_id() * 16 + g, row1 = row0 + 8;
   uint32_t last_key = place.position + place.rows - 1;
-  uint32_t first_key = first_seen(args, place.position), first_block = first_key / BLOCK;
+  uint32_t first_key = first_seen<FORMED>(args, place.position), first_block = first_key / BLOCK;
   uint32_t blocks = last_key / BLOCK + 1;
 
   Pages pages(args, place.seq);
@@ -292,7 +293,7 @@ DEVICE void attend_tile(const AttnArgs& args) {
     bf16* to = stage(block);
     for (uint32_t i = threadIdx.x; i < BLOCK * WORDS; i += blockDim.x) {
       uint32_t row = i / WORDS, word = i % WORDS, key = block * BLOCK + row;
-      const bf16* at = key >= first_key && key <= last_key ? pages.key_at<bf16>(kv_head, key) : nullptr;
+      const bf16* at = key <= last_key && (!FORMED || key >= first_key) ? pages.key_at<bf16>(kv_head, key) : nullptr;
       const bf16* from = at ? at + word * 8 : static_cast<const bf16*>(kv.base);
       copy_async(to + swizzled<DIM>(row, word), from, at != nullptr);
       copy_async(to + BLOCK * DIM + swizzled<DIM>(row, word), at ? from + kv.kv_stride : from, at != nullptr);
@@ -348,8 +349,8 @@ DEVICE void attend_tile(const AttnArgs& args) {
         for (int e = 0; e < 2; ++e) {
           float& score = scores[j][2 * half + e];
           uint32_t key = block * BLOCK + 8 * j + 2 * t + e;
-          bool is_seen = key <= seen && seen - key < args.window;
-          score = is_seen ? score_of(args, score * args.scale_log2) : NO_SCORE;
+          bool is_seen = key <= seen && (!FORMED || seen - key < args.window);
+          score = is_seen ? score_of<FORMED>(args, score * args.scale_log2) : NO_SCORE;
           most = fmaxf(most, score);
         }
       }
@@ -398,15 +399,15 @@ DEVICE void attend_tile(const AttnArgs& args) {
     uint32_t row = half ? row1 : row0;
     if (row >= place.rows) continue;
     bf16* to = static_cast<bf16*>(args.out) + (uint64_t(place.first + row) * args.num_q_heads + q_head) * DIM;
-    Sunk sunk = with_sink(args, q_head, largest[half], sum[half]);
+    Sunk sunk = with_sink<FORMED>(args, q_head, largest[half], sum[half]);
     float scale = sunk.sum > 0.0f ? sunk.keep / sunk.sum : 0.0f;
 #pragma unroll
     for (int i = 0; i < DIM_TILES; ++i) {
       float first = out[i][2 * half] * scale, second = out[i][2 * half + 1] * scale;
-      if (args.gate) {
+      if (FORMED && args.gate) {
         uint32_t at = q_head * DIM + 8 * i + 2 * t;
-        first *= gate_of<bf16>(args, place.first + row, at);
-        second *= gate_of<bf16>(args, place.first + row, at + 1);
+        first *= gate_of<FORMED, bf16>(args, place.first + row, at);
+        second *= gate_of<FORMED, bf16>(args, place.first + row, at + 1);
       }
       uint32_t pair = pack_bf16(first, second);
       *reinterpret_cast<uint32_t*>(to + 8 * i + 2 * t) = pair;
@@ -417,13 +418,15 @@ DEVICE void attend_tile(const AttnArgs& args) {
 }  // namespace
 
 // Grid: splits, KV heads · tiles of query heads, tokens. Shared memory: TOKEN_WARPS · HEADS · (8 · LANES + 2) floats.
-#define ATTEND_TOKEN(lanes, heads)                                                                       \
-  KERNEL_EARLY(pd_attend_token_##lanes##x##heads##_bf16, AttnArgs, TOKEN_WARPS * 32) {                    \
-    attend_token<bf16, bf16, lanes, heads>(args);                                                         \
-  }                                                                                                       \
-  KERNEL_EARLY(pd_attend_token_##lanes##x##heads##_f32, AttnArgs, TOKEN_WARPS * 32) {                     \
-    attend_token<float, float, lanes, heads>(args);                                                       \
+#define ATTEND_TOKEN_AS(name, lanes, heads, formed)                  \
+  KERNEL_EARLY(pd_attend_##name##_bf16, AttnArgs, TOKEN_WARPS * 32) { \
+    attend_token<bf16, bf16, lanes, heads, formed>(args);             \
+  }                                                                   \
+  KERNEL_EARLY(pd_attend_##name##_f32, AttnArgs, TOKEN_WARPS * 32) {  \
+    attend_token<float, float, lanes, heads, formed>(args);           \
   }
+#define ATTEND_TOKEN(lanes, heads) ATTEND_TOKEN_AS(token_##lanes##x##heads, lanes, heads, false)
+#define ATTEND_FORMED(lanes) ATTEND_TOKEN_AS(formed_##lanes##x4, lanes, 4, true)
 ATTEND_TOKEN(4, 1)
 ATTEND_TOKEN(4, 4)
 ATTEND_TOKEN(8, 1)
@@ -437,7 +440,14 @@ ATTEND_TOKEN(8, 2)
 ATTEND_TOKEN(16, 2)
 ATTEND_TOKEN(8, 8)
 ATTEND_TOKEN(16, 8)
+// With windows, caps, sinks and gates, for any number of query heads: for one alone, registers do not suffice.
+ATTEND_FORMED(4)
+ATTEND_FORMED(8)
+ATTEND_FORMED(16)
+ATTEND_FORMED(32)
 
 // Grid: tiles, query heads. Shared memory: 4 · BLOCK · DIM elements.
-KERNEL(pd_attend_tile_64, AttnArgs, TILE_THREADS) { attend_tile<64>(args); }
-KERNEL(pd_attend_tile_128, AttnArgs, TILE_THREADS) { attend_tile<128>(args); }
+KERNEL(pd_attend_tile_64, AttnArgs, TILE_THREADS) { attend_tile<64, false>(args); }
+KERNEL(pd_attend_tile_128, AttnArgs, TILE_THREADS) { attend_tile<128, false>(args); }
+KERNEL(pd_attend_formed_tile_64, AttnArgs, TILE_THREADS) { attend_tile<64, true>(args); }
+KERNEL(pd_attend_formed_tile_128, AttnArgs, TILE_THREADS) { attend_tile<128, true>(args); }

@@ -55,14 +55,20 @@ struct Pages {
   }
 };
 
+// Kernels that are not FORMED have no window, cap, sinks or gate, and no code for them.
+
 // First key that the query sees whose last one is `last`.
+template <bool FORMED>
 DEVICE uint32_t first_seen(const AttnArgs& args, uint32_t last) {
-  return last >= args.window ? last - args.window + 1 : 0;
+  return FORMED && last >= args.window ? last - args.window + 1 : 0;
 }
 
 // Of a product of a query and a key, in units of log2.
+template <bool FORMED>
 DEVICE float score_of(const AttnArgs& args, float product_log2) {
-  return args.softcap_log2 > 0.0f ? soft_cap(product_log2, args.softcap_log2) : product_log2;
+  if (!FORMED) return product_log2;
+  if (args.softcap_log2 == 0.0f) return product_log2;
+  return args.softcap_log2 * tanhf(product_log2 * args.softcap_inverse);
 }
 
 struct TilePlace {

@@ -9,6 +9,7 @@ use crate::cuda::kernels::{
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
 use crate::ops::AttnPaged;
+use std::f32::consts::LOG2_E;
 
 /// Blocks of one-query attention that are wanted per multiprocessor, so that the last ones to run are few among many,
 /// and splits of a sequence at most: a warp folds them.
@@ -27,6 +28,7 @@ pub(in crate::cuda) fn attn_paged(
     if rows == 0 {
         return Ok(());
     }
+    let softcap_log2 = op.softcap.map_or(0.0, |cap| cap * LOG2_E);
     let mut args = AttnArgs {
         q: op.q.addr_of("attn q", &[dtype], op.q_len()),
         out: op.out.addr_of("attn out", &[dtype], rows * row_len),
@@ -38,7 +40,7 @@ pub(in crate::cuda) fn attn_paged(
         q_row_stride: op.q_row_stride as u64,
         num_q_heads: to_u32(op.num_q_heads),
         splits: 1,
-        scale_log2: op.scale * std::f32::consts::LOG2_E,
+        scale_log2: op.scale * LOG2_E,
         page_multiplier: multiplier(to_u32(kv.page_size)),
         sinks: op.sinks.map_or(0, |sinks| {
             sinks.addr_of("attn sinks", &[DType::F32], op.num_q_heads)
@@ -52,7 +54,9 @@ pub(in crate::cuda) fn attn_paged(
         window: op
             .window
             .map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX)),
-        softcap_log2: op.softcap.map_or(0.0, |cap| cap * std::f32::consts::LOG2_E),
+        softcap_log2,
+        softcap_inverse: 1.0 / softcap_log2.max(f32::MIN_POSITIVE),
+        pad: 0,
     };
     // A chunk may have one query too, so one kernel for all is what keeps a row's bits the same.
     let is_decode = rows == seqs && !shared.config.deterministic;
@@ -67,7 +71,7 @@ pub(in crate::cuda) fn attn_paged(
         };
         return shared.launch(tiles.kernel, grid, tiles.shared_bytes, &args);
     }
-    let form = TokenForm::of(dtype, kv.head_dim, op.num_q_heads / kv.num_kv_heads);
+    let form = TokenForm::of(dtype, op);
     let columns = kv.num_kv_heads * form.tiles;
     if is_decode {
         let wanted = BLOCKS_PER_SM * shared.driver.device().num_sms as usize;
@@ -114,6 +118,11 @@ fn multiplier(divisor: u32) -> u32 {
     u32::try_from(multiplier).expect("a power of two is less than twice its divisor")
 }
 
+/// Whether it has neither window nor cap, sinks or gate.
+fn is_plain(op: &AttnPaged<'_, CudaBackend>) -> bool {
+    op.features().next().is_none()
+}
+
 /// Whether a kernel takes heads of so many elements.
 pub(in crate::cuda) fn takes_head_dim(head_dim: usize) -> bool {
     head_dim.is_multiple_of(8) && (1..=256).contains(&head_dim)
@@ -144,13 +153,15 @@ impl Tiles {
     fn of(shared: &Shared, dtype: DType, op: &AttnPaged<'_, CudaBackend>) -> Option<Self> {
         let head_dim = op.kv.head_dim;
         // Hopper's own kernels have the plain form only.
-        let is_plain = op.features().next().is_none();
+        let is_plain = is_plain(op);
         let is_hopper = is_plain && shared.driver.device().is_hopper();
         let kernel = match (dtype, head_dim) {
             (DType::BF16, 64) if is_hopper => Kernel::AttendHopper64,
             (DType::BF16, 128) if is_hopper => Kernel::AttendHopper128,
-            (DType::BF16, 64) => Kernel::AttendTile64,
-            (DType::BF16, 128) => Kernel::AttendTile128,
+            (DType::BF16, 64) if is_plain => Kernel::AttendTile64,
+            (DType::BF16, 128) if is_plain => Kernel::AttendTile128,
+            (DType::BF16, 64) => Kernel::AttendFormedTile64,
+            (DType::BF16, 128) => Kernel::AttendFormedTile128,
             _ => return None,
         };
         // In bfloat16; of keys and values in each stage of the ring.
@@ -179,19 +190,23 @@ impl Tiles {
 impl TokenForm {
     /// # Panics
     /// When no kernel takes the head dim.
-    fn of(dtype: DType, head_dim: usize, group: usize) -> Self {
+    fn of(dtype: DType, op: &AttnPaged<'_, CudaBackend>) -> Self {
+        let (head_dim, group) = (op.kv.head_dim, op.num_q_heads / op.kv.num_kv_heads);
         assert!(
             takes_head_dim(head_dim),
             "attention takes head dims that are multiples of 8 up to 256, not {head_dim}"
         );
         let lanes = (head_dim / 8).next_power_of_two().max(4);
+        let is_plain = is_plain(op);
         let heads = match (group, lanes) {
+            _ if !is_plain => 4,
             (1, _) => 1,
             (2, 8 | 16) => 2,
             (5.., 8 | 16) => 8,
             _ => 4,
         };
         let (bf16, f32) = match (lanes, heads) {
+            _ if !is_plain => formed_kernels(lanes),
             (4, 1) => (Kernel::AttendToken4x1Bf16, Kernel::AttendToken4x1F32),
             (4, _) => (Kernel::AttendToken4x4Bf16, Kernel::AttendToken4x4F32),
             (8, 1) => (Kernel::AttendToken8x1Bf16, Kernel::AttendToken8x1F32),
@@ -211,6 +226,16 @@ impl TokenForm {
             heads,
             tiles: group.div_ceil(heads),
         }
+    }
+}
+
+/// One-query kernels with windows, caps, sinks and gates, in bfloat16 and f32: four heads at a time.
+fn formed_kernels(lanes: usize) -> (Kernel, Kernel) {
+    match lanes {
+        4 => (Kernel::AttendFormed4x4Bf16, Kernel::AttendFormed4x4F32),
+        8 => (Kernel::AttendFormed8x4Bf16, Kernel::AttendFormed8x4F32),
+        16 => (Kernel::AttendFormed16x4Bf16, Kernel::AttendFormed16x4F32),
+        _ => (Kernel::AttendFormed32x4Bf16, Kernel::AttendFormed32x4F32),
     }
 }
 

@@ -21,6 +21,48 @@ pub(super) struct BlockScratch {
 #[repr(C, align(64))]
 struct Line([f32; LANES]);
 
+/// The memory of one block, by what it holds.
+struct Parts<'a> {
+    /// `[dim][64]`.
+    keys: &'a mut [f32],
+    /// `[64][dim]`, where values are not f32.
+    widened: &'a mut [f32],
+    /// `[rows][64]`: scores, then weights.
+    weights: &'a mut [f32],
+    /// `[rows][dim]`.
+    queries: &'a mut [f32],
+    depths: &'a mut Vec<Range<usize>>,
+}
+
+// === impl BlockScratch ===
+
+impl BlockScratch {
+    fn parts(&mut self, rows: usize, dim: usize) -> Parts<'_> {
+        let Self { lines, depths } = self;
+        let sizes = [
+            ATTN_BLOCK_LEN * dim,
+            ATTN_BLOCK_LEN * dim,
+            rows * ATTN_BLOCK_LEN,
+            rows * dim,
+        ];
+        let len = sizes.iter().sum::<usize>().div_ceil(LANES);
+        if lines.len() < len {
+            lines.resize(len, Line::zeroed());
+        }
+        let floats: &mut [f32] = bytemuck::cast_slice_mut(lines);
+        let (keys, floats) = floats.split_at_mut(sizes[0]);
+        let (widened, floats) = floats.split_at_mut(sizes[1]);
+        let (weights, floats) = floats.split_at_mut(sizes[2]);
+        Parts {
+            keys,
+            widened,
+            weights,
+            queries: &mut floats[..sizes[3]],
+            depths,
+        }
+    }
+}
+
 /// Attends `block` into `partial` (see [`super::fold`] for its form). Rows that see none of the
 /// block get maximum −∞ and a sum of 0, and folding leaves their values alone.
 pub(super) struct AttendBlock<'a> {
@@ -48,28 +90,19 @@ impl Kernel for AttendBlock<'_> {
         let (maxima, sums) = lens.split_at_mut(tile.padded_rows());
         maxima.fill(f32::NEG_INFINITY);
         sums.fill(0.0);
-        let BlockScratch { lines, depths } = scratch;
-        let sizes = [
-            ATTN_BLOCK_LEN * dim,
-            ATTN_BLOCK_LEN * dim,
-            rows * ATTN_BLOCK_LEN,
-            rows * dim,
-        ];
-        let len = sizes.iter().sum::<usize>().div_ceil(LANES);
-        if lines.len() < len {
-            lines.resize(len, Line::zeroed());
-        }
-        let floats: &mut [f32] = bytemuck::cast_slice_mut(lines);
-        let (keys, floats) = floats.split_at_mut(sizes[0]);
-        let (widened, floats) = floats.split_at_mut(sizes[1]);
-        let (weights, floats) = floats.split_at_mut(sizes[2]);
-        let queries = &mut floats[..sizes[3]];
+        let Parts {
+            keys,
+            widened,
+            weights,
+            queries,
+            depths,
+        } = scratch.parts(rows, dim);
 
         let Range {
             start: first,
             end: last,
         } = tile.rows_of(block);
-        // SAFETY: on the queue, with the instruction set, by the caller; sizes are as laid out above.
+        // SAFETY: on the queue, with the instruction set, by the caller; sizes are those of `Parts`.
         unsafe {
             let places = KeyPlaces::new(tile, block);
             places.transpose_keys::<V>(layer, keys);
@@ -85,6 +118,7 @@ impl Kernel for AttendBlock<'_> {
                 c_stride: ATTN_BLOCK_LEN,
                 vectors: ATTN_BLOCK_LEN / LANES,
                 depths,
+                is_windowed: false,
             };
             scores.run::<V>();
             for row in first..last {
@@ -104,6 +138,7 @@ impl Kernel for AttendBlock<'_> {
                 c: values_out.as_mut_ptr().add(first * dim),
                 c_stride: dim,
                 vectors: dim / LANES,
+                is_windowed: depths.last().is_some_and(|depth| depth.start > 0),
                 depths,
             };
             weighted.run::<V>();

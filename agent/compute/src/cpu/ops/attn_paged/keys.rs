@@ -50,9 +50,10 @@ impl KeyPlaces {
                 // region; `out` has a row for every padded dimension.
                 unsafe {
                     let mut rows = [V::splat(0.0); LANES];
-                    for key in self.within(first_key) {
-                        let at = self.at[key] + first_dim;
-                        rows[key - first_key] = load::<V>(layer, at, dims);
+                    let keys = self.within(first_key);
+                    let rows_of_keys = rows[keys.start - first_key..].iter_mut();
+                    for (row, at) in rows_of_keys.zip(&self.at[keys]) {
+                        *row = load::<V>(layer, at + first_dim, dims);
                     }
                     let columns = V::transpose(rows);
                     for (d, column) in columns.into_iter().enumerate() {
@@ -65,7 +66,8 @@ impl KeyPlaces {
 
     /// The keys that are read among the sixteen from `first` on.
     fn within(&self, first: usize) -> Range<usize> {
-        self.keys.start.max(first)..self.keys.end.min(first + LANES)
+        let bounded = |key: usize| key.clamp(first, first + LANES);
+        bounded(self.keys.start)..bounded(self.keys.end)
     }
 
     /// Where the value of each key begins, in whole vectors: in the pool itself, or in `out` after
@@ -82,8 +84,10 @@ impl KeyPlaces {
     ) -> [*const f32; ATTN_BLOCK_LEN] {
         let dim = layer.head_dim.next_multiple_of(LANES);
         let mut values = [std::ptr::null(); ATTN_BLOCK_LEN];
-        for key in self.keys.clone() {
-            let (value, at) = (&mut values[key], self.at[key] + layer.kv_stride);
+        let keys = self.keys.clone();
+        let placed = values[keys.clone()].iter_mut().zip(&self.at[keys.clone()]);
+        for ((value, at), key) in placed.zip(keys) {
+            let at = at + layer.kv_stride;
             match &layer.region {
                 Region::F32(region) if dim == layer.head_dim => {
                     // SAFETY: the place is a written slot of the region.

@@ -16,6 +16,8 @@ pub(super) struct Matmul<'a, B> {
     pub(super) vectors: usize,
     /// Per row.
     pub(super) depths: &'a [Range<usize>],
+    /// Whether rows begin at different depths.
+    pub(super) is_windowed: bool,
 }
 
 // === impl Matmul ===
@@ -25,31 +27,43 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
     /// The instruction set of `V`; a, b and c are as long as described and c shares no memory.
     #[inline(always)]
     pub(super) unsafe fn run<V: Sixteen>(self) {
+        // SAFETY: the caller's.
+        unsafe {
+            if self.is_windowed {
+                self.all_rows::<V, true>();
+            } else {
+                self.all_rows::<V, false>();
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn all_rows<V: Sixteen, const WINDOWED: bool>(&self) {
         let rows = self.depths.len();
         let mut row = 0;
-        // SAFETY: the caller's; rows and vectors stay below their counts.
+        // SAFETY: as `run`; rows and vectors stay below their counts.
         unsafe {
             while row < rows {
                 row += match rows - row {
-                    6.. if V::MANY_REGISTERS => self.rows::<V, 6>(row),
-                    3.. if V::MANY_REGISTERS => self.rows::<V, 3>(row),
-                    2.. if !V::MANY_REGISTERS => self.rows::<V, 2>(row),
-                    _ => self.rows::<V, 1>(row),
+                    6.. if V::MANY_REGISTERS => self.rows::<V, WINDOWED, 6>(row),
+                    3.. if V::MANY_REGISTERS => self.rows::<V, WINDOWED, 3>(row),
+                    2.. if !V::MANY_REGISTERS => self.rows::<V, WINDOWED, 2>(row),
+                    _ => self.rows::<V, WINDOWED, 1>(row),
                 };
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn rows<V: Sixteen, const R: usize>(&self, row: usize) -> usize {
+    unsafe fn rows<V: Sixteen, const WINDOWED: bool, const R: usize>(&self, row: usize) -> usize {
         let mut vector = 0;
         // SAFETY: as `run`.
         unsafe {
             while vector < self.vectors {
                 vector += match self.vectors - vector {
-                    4.. if V::MANY_REGISTERS => self.tile::<V, R, 4>(row, vector),
-                    2.. => self.tile::<V, R, 2>(row, vector),
-                    _ => self.tile::<V, R, 1>(row, vector),
+                    4.. if V::MANY_REGISTERS => self.tile::<V, WINDOWED, R, 4>(row, vector),
+                    2.. => self.tile::<V, WINDOWED, R, 2>(row, vector),
+                    _ => self.tile::<V, WINDOWED, R, 1>(row, vector),
                 };
             }
         }
@@ -62,7 +76,7 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
         clippy::needless_range_loop,
         reason = "a closure or an iterator over vectors may be compiled without their instructions"
     )]
-    unsafe fn tile<V: Sixteen, const R: usize, const N: usize>(
+    unsafe fn tile<V: Sixteen, const WINDOWED: bool, const R: usize, const N: usize>(
         &self,
         row: usize,
         vector: usize,
@@ -77,12 +91,15 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
             let b_at = |i: usize| (self.b_at)(i).add(vector * LANES);
             let mut sums = [[V::splat(0.0); N]; R];
             // What all rows have, between the rows' own beginnings and ends.
-            let (begin, end) = (depths[R - 1].start, depths[0].end);
-            for r in 0..R {
-                for i in depths[r].start..begin.min(depths[r].end) {
-                    let a = V::splat(*a.add(r * a_stride + i));
-                    for n in 0..N {
-                        sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);
+            let end = depths[0].end;
+            let begin = if WINDOWED { depths[R - 1].start } else { 0 };
+            if WINDOWED {
+                for r in 0..R {
+                    for i in depths[r].start..begin.min(depths[r].end) {
+                        let a = V::splat(*a.add(r * a_stride + i));
+                        for n in 0..N {
+                            sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);
+                        }
                     }
                 }
             }
