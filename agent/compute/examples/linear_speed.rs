@@ -202,6 +202,7 @@ fn measure(weights: &[PackedLinear], rows: usize, isa: Isa, threads: usize, runs
             weight,
             x: &x,
             x_stride: k,
+            x_rows: None,
             rows,
             bias: None,
             epilogue: Epilogue::Store,

@@ -3,6 +3,7 @@
 
 mod backend;
 mod embedding;
+mod experts;
 mod handle;
 mod isa;
 mod kv_layer;
@@ -16,6 +17,7 @@ mod threads;
 mod ticket;
 
 pub use embedding::CpuEmbedding;
+pub use experts::CpuExperts;
 pub use handle::{CpuBackend, CpuConfig};
 pub use isa::Isa;
 pub use memory::CpuBuffer;

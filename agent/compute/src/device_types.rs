@@ -13,6 +13,8 @@ pub trait DeviceTypes: Clone + Debug + Send + Sync + 'static {
     type Weight: Matrix;
     /// A packed embedding table.
     type Embedding: Matrix;
+    /// The packed experts of a layer.
+    type Experts: ExpertMatrices;
     type Ticket: Ticket;
 }
 
@@ -23,4 +25,15 @@ pub trait Matrix: Clone + Debug + Send + Sync + 'static {
 
     /// Inputs of a linear, or the length of an embedding's row.
     fn k(&self) -> usize;
+}
+
+/// Experts of a layer, all of one shape.
+pub trait ExpertMatrices: Clone + Debug + Send + Sync + 'static {
+    fn count(&self) -> usize;
+
+    /// Length of an input and of an output row.
+    fn hidden(&self) -> usize;
+
+    /// Length of a row between gate and down.
+    fn width(&self) -> usize;
 }

@@ -25,15 +25,17 @@ pub mod tch;
 pub mod weight;
 
 pub use buffer::{DeviceBuffer, Extent, HostBytes, Ticket};
-pub use device_types::{DeviceTypes, Matrix};
+pub use device_types::{DeviceTypes, ExpertMatrices, Matrix};
 pub use dtype::{DType, WeightFormat};
 pub use error::ComputeError;
 pub use export::{ExportHandle, MemoryExport};
 pub use kv::{KvCutView, KvGroupView, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{
-    AttnPaged, Backend, BatchView, CopyDirection, CopyPages, Embed, Epilogue, GatherRows, KvNeeds,
-    Linear, NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample, Strided, WriteMode,
+    AttnPaged, Backend, BatchView, CopyDirection, CopyPages, Embed, Epilogue, ExpertBias,
+    ExpertGroups, ExpertSource, GatherRows, GroupScore, KvNeeds, Linear, MoeExperts, MoeFinish,
+    MoeRoute, NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Routing, Sample, Scores,
+    SharedRows, Strided, WriteMode,
 };
 pub use sampling::{LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount};
 pub use weight::WeightSource;

@@ -16,6 +16,9 @@ mod copy_pages;
 mod embed;
 mod gather_rows;
 mod linear;
+mod moe_experts;
+mod moe_finish;
+pub(crate) mod moe_route;
 pub(crate) mod needs;
 mod qkv_prep;
 mod rms_norm;
@@ -35,6 +38,9 @@ pub use copy_pages::{CopyDirection, CopyPages};
 pub use embed::Embed;
 pub use gather_rows::{GatherRows, NO_ROW};
 pub use linear::{Epilogue, Linear};
+pub use moe_experts::{EXPERT_SHARES, ExpertBias, ExpertSource, MoeExperts};
+pub use moe_finish::{MoeFinish, SharedRows};
+pub use moe_route::{ExpertGroups, GroupScore, MoeRoute, Routing, Scores};
 pub use needs::{KvNeeds, OpFeature, OpNeeds};
 pub use qkv_prep::QkvPrep;
 pub use rms_norm::{RmsNorm, WriteMode};
@@ -114,6 +120,12 @@ pub trait Backend: DeviceTypes {
     /// When the table's bytes do not fit its shape.
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<Self::Embedding, ComputeError>;
 
+    /// Packs the experts of a layer that this rank has, one at least, gate and up interleaved.
+    ///
+    /// # Errors
+    /// Names the tensor whose bytes, shape or format do not fit, or what the backend lacks.
+    fn pack_experts(&self, experts: &[ExpertSource<'_>]) -> Result<Self::Experts, ComputeError>;
+
     /// Reserves the memory that linears of up to `rows` rows with `weight` need in addition to
     /// their buffers, so that none of them fails for lack of it.
     ///
@@ -177,4 +189,18 @@ pub trait Backend: DeviceTypes {
     fn gather_rows(&self, op: GatherRows<'_, Self>);
     fn sample(&self, op: Sample<'_, Self>);
     fn copy_pages(&self, op: CopyPages<'_, Self>);
+
+    // A mixture of experts. A backend without these ops says so in `check_ops`.
+
+    fn moe_route(&self, op: MoeRoute<'_, Self>) {
+        unreachable!("check_ops refuses experts: {op:?}");
+    }
+
+    fn moe_experts(&self, op: MoeExperts<'_, Self>) {
+        unreachable!("check_ops refuses experts: {op:?}");
+    }
+
+    fn moe_finish(&self, op: MoeFinish<'_, Self>) {
+        unreachable!("check_ops refuses experts: {op:?}");
+    }
 }

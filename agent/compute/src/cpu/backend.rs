@@ -1,10 +1,12 @@
 //! The CPU's [`Backend`]: every method turns its request into a command for the queue.
 
 use super::embedding::CpuEmbedding;
+use super::experts::CpuExperts;
 use super::handle::CpuBackend;
 use super::memory::CpuBuffer;
 use super::ops::{
-    attn_paged, copy_pages, embed, gather_rows, linear, qkv_prep, rms_norm, rope_table, sample,
+    attn_paged, copy_pages, embed, gather_rows, linear, moe_experts, moe_finish, moe_route,
+    qkv_prep, rms_norm, rope_table, sample,
 };
 use super::pack::PackedLinear;
 use super::ticket::CpuTicket;
@@ -13,8 +15,8 @@ use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::MemoryExport;
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, OpFeature, OpNeeds, QkvPrep, RmsNorm,
-    RopeTable, Sample,
+    AttnPaged, Backend, CopyPages, Embed, ExpertSource, GatherRows, Linear, MoeExperts, MoeFinish,
+    MoeRoute, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -72,6 +74,15 @@ impl Backend for CpuBackend {
 
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<CpuEmbedding, ComputeError> {
         CpuEmbedding::pack(table)
+    }
+
+    fn pack_experts(&self, experts: &[ExpertSource<'_>]) -> Result<CpuExperts, ComputeError> {
+        let dtype = self.config.compute_dtype;
+        self.queue.run_scoped("pack_experts", |exec| {
+            CpuExperts::pack(experts, dtype, &|count, task| {
+                exec.threads.run(count, |i, _| task(i));
+            })
+        })?
     }
 
     fn upload<T: NoUninit>(&self, dst: &CpuBuffer, src: &[T]) {
@@ -143,6 +154,21 @@ impl Backend for CpuBackend {
     fn copy_pages(&self, op: CopyPages<'_, Self>) {
         op.check();
         self.queue.push("copy_pages", copy_pages::copy_pages(op));
+    }
+
+    fn moe_route(&self, op: MoeRoute<'_, Self>) {
+        op.check();
+        self.queue.push("moe_route", moe_route::moe_route(op));
+    }
+
+    fn moe_experts(&self, op: MoeExperts<'_, Self>) {
+        op.check(ACTIVATIONS);
+        self.queue.push("moe_experts", moe_experts::moe_experts(op));
+    }
+
+    fn moe_finish(&self, op: MoeFinish<'_, Self>) {
+        op.check(ACTIVATIONS);
+        self.queue.push("moe_finish", moe_finish::moe_finish(op));
     }
 }
 

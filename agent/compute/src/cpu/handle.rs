@@ -1,6 +1,7 @@
 //! The backend's handle: what ops are enqueued through, and the types they are made of.
 
 use super::embedding::CpuEmbedding;
+use super::experts::CpuExperts;
 use super::isa::Isa;
 use super::memory::CpuBuffer;
 use super::pack::PackedLinear;
@@ -65,5 +66,6 @@ impl DeviceTypes for CpuBackend {
     type Buffer = CpuBuffer;
     type Weight = Arc<PackedLinear>;
     type Embedding = CpuEmbedding;
+    type Experts = CpuExperts;
     type Ticket = CpuTicket;
 }

@@ -18,6 +18,7 @@ use crate::ops::Epilogue;
 use activations::{Activations, RowTile};
 use kernels::epilogue::{BlockRow, OutTile};
 use kernels::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 pub use tasks::{LinearTask, LinearTasks};
@@ -30,9 +31,10 @@ const ROWS_AT_A_TIME: usize = 20 * MAX_TILE_ROWS;
 #[derive(Debug)]
 pub struct LinearProduct<'a> {
     pub weight: &'a PackedLinear,
-    /// Row `r` is `x[r · x_stride ..][.. k]`.
+    /// Row `r` is `x[x_rows[r] · x_stride ..][.. k]`, or `x[r · x_stride ..]` where no rows are named.
     pub x: &'a [f32],
     pub x_stride: usize,
+    pub x_rows: Option<&'a [u32]>,
     pub rows: usize,
     /// Of each row of the weight, gate and up in turn where they are interleaved.
     pub bias: Option<&'a [f32]>,
@@ -90,7 +92,16 @@ impl<'a> SharedOut<'a> {
 
 // === impl LinearScratch ===
 
+thread_local! {
+    static SCRATCH: RefCell<LinearScratch> = RefCell::default();
+}
+
 impl LinearScratch {
+    /// Calls `f` with the scratch that this thread keeps.
+    pub fn of_thread<R>(f: impl FnOnce(&mut Self) -> R) -> R {
+        SCRATCH.with_borrow_mut(f)
+    }
+
     pub fn new() -> Self {
         let panel = AlignedBytes::zeroed(0).expect("an empty allocation succeeds");
         Self {
@@ -170,20 +181,27 @@ impl LinearProduct<'_> {
             let n = self.weight.out_len() << u32::from(self.weight.is_interleaved());
             assert!(bias.len() >= n, "a bias of {} for {n} rows", bias.len());
         }
-        for (what, len, stride, row_len) in [
-            ("x", self.x.len(), self.x_stride, k),
-            ("out", self.out.len, self.out.stride, out_len),
+        let named = self.x_rows.map_or(self.rows, <[u32]>::len);
+        assert!(named >= self.rows, "{named} of {} rows named", self.rows);
+        // Rows that are named are checked as they are read.
+        let x_rows = if self.x_rows.is_some() { 0 } else { self.rows };
+        for (what, rows, len, stride, row_len) in [
+            ("x", x_rows, self.x.len(), self.x_stride, k),
+            ("out", self.rows, self.out.len, self.out.stride, out_len),
         ] {
-            let needed = self
-                .rows
-                .checked_sub(1)
-                .map_or(0, |last| last * stride + row_len);
+            let before = rows.checked_sub(1);
+            let needed = before.map_or(0, |before| before * stride + row_len);
             assert!(
                 stride >= row_len && len >= needed,
-                "{what} has {len} values for {} rows of {row_len}, {stride} apart",
-                self.rows,
+                "{what} has {len} values for {rows} rows of {row_len}, {stride} apart",
             );
         }
+    }
+
+    /// The activations of a row.
+    fn x_row(&self, row: usize) -> &[f32] {
+        let row = self.x_rows.map_or(row, |rows| rows[row] as usize);
+        &self.x[row * self.x_stride..][..self.weight.k()]
     }
 
     /// # Safety
@@ -272,4 +290,4 @@ impl LinearProduct<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::cpu) mod tests;

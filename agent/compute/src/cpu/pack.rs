@@ -40,7 +40,8 @@ pub struct PackedLinear {
     out_len: usize,
     interleaved: bool,
     segments: Vec<Segment>,
-    bytes: AlignedBytes,
+    /// Its own, or those of several weights.
+    bytes: Arc<AlignedBytes>,
 }
 
 /// Blocks of one format that write neighbouring outputs.
@@ -54,13 +55,14 @@ pub(crate) struct Segment {
     /// Of an output row, the columns it writes.
     pub(crate) columns: Range<usize>,
     pub(crate) block_bytes: usize,
-    /// Where its first block lies.
+    /// Of its first block, in the memory of all weights that were packed with it.
     offset: usize,
 }
 
 /// A segment before it is packed, with the rows it is made of.
 struct Plan<'a> {
     segment: Segment,
+    k: usize,
     sources: Vec<writer::Rows<'a>>,
 }
 
@@ -78,44 +80,65 @@ impl PackedLinear {
         dtype: ComputeDtype,
         parallel_for: ParallelFor<'_>,
     ) -> Result<Self, ComputeError> {
-        let plans = if interleave {
-            vec![Plan::interleaved(parts, dtype)?]
-        } else {
-            Plan::joined(parts, dtype)?
-        };
-        let last = plans.last().map(|plan| &plan.segment);
-        let (out_len, blocks, len) =
-            last.map_or((0, 0, 0), |s| (s.columns.end, s.blocks.end, s.end_offset()));
-        let k = parts.first().map_or(0, |part| part.k);
+        let mut packed = Self::pack_all(&[parts], interleave, dtype, parallel_for)?;
+        Ok(packed.pop().expect("one list of parts gives one weight"))
+    }
+
+    /// Packs each list of parts as [`Self::pack`] does, one weight after another in one piece of memory.
+    ///
+    /// # Errors
+    /// Names the part whose bytes, shape or format do not fit.
+    pub fn pack_all(
+        lists: &[&[WeightSource<'_>]],
+        interleave: bool,
+        dtype: ComputeDtype,
+        parallel_for: ParallelFor<'_>,
+    ) -> Result<Vec<Self>, ComputeError> {
+        let mut weights = Vec::with_capacity(lists.len());
+        let mut len = 0;
+        for parts in lists {
+            let plans = if interleave {
+                vec![Plan::interleaved(parts, dtype, len)?]
+            } else {
+                Plan::joined(parts, dtype, len)?
+            };
+            len = plans.last().map_or(len, |plan| plan.segment.end_offset());
+            weights.push(plans);
+        }
         let mut bytes = AlignedBytes::zeroed(len).ok_or_else(|| ComputeError::OutOfMemory {
             call: "alloc",
-            what: parts
-                .first()
+            what: lists
+                .iter()
+                .find_map(|parts| parts.first())
                 .map_or_else(String::new, |part| part.name.to_owned()),
             bytes: len,
             reason: "the allocator refused".to_owned(),
         })?;
+        let runs: Vec<(&Plan<'_>, Range<usize>)> =
+            weights.iter().flatten().flat_map(Plan::runs).collect();
         let out = bytes.shared();
-        let runs = blocks.div_ceil(BLOCKS_PER_RUN);
-        parallel_for(runs, &|run| {
-            let blocks = run * BLOCKS_PER_RUN..blocks.min((run + 1) * BLOCKS_PER_RUN);
-            for plan in &plans {
-                for block in intersection(&blocks, &plan.segment.blocks) {
-                    let start = plan.segment.block_offset(block);
-                    // SAFETY: blocks lie apart, and each is written by the one run that has it.
-                    let out = unsafe { out.slice(start..start + plan.segment.block_bytes) };
-                    plan.write_block(block, k, out);
-                }
+        parallel_for(runs.len(), &|run| {
+            let (plan, blocks) = &runs[run];
+            for block in blocks.clone() {
+                let start = plan.segment.block_offset(block);
+                // SAFETY: blocks lie apart, and each is written by the one run that has it.
+                let out = unsafe { out.slice(start..start + plan.segment.block_bytes) };
+                plan.write_block(block, out);
             }
         });
-        let segments = plans.into_iter().map(|plan| plan.segment).collect();
-        Ok(Self {
-            k,
-            out_len,
-            interleaved: interleave,
-            segments,
-            bytes,
-        })
+        let bytes = Arc::new(bytes);
+        let weight = |plans: Vec<Plan<'_>>| Self::of_plans(plans, interleave, &bytes);
+        Ok(weights.into_iter().map(weight).collect())
+    }
+
+    fn of_plans(plans: Vec<Plan<'_>>, interleaved: bool, bytes: &Arc<AlignedBytes>) -> Self {
+        Self {
+            k: plans.first().map_or(0, |plan| plan.k),
+            out_len: plans.last().map_or(0, |plan| plan.segment.columns.end),
+            interleaved,
+            segments: plans.into_iter().map(|plan| plan.segment).collect(),
+            bytes: Arc::clone(bytes),
+        }
     }
 
     /// Length of an input row.
@@ -139,7 +162,9 @@ impl PackedLinear {
 
     /// All blocks: what a single-row product reads.
     pub fn packed_bytes(&self) -> &[u8] {
-        self.bytes.as_slice()
+        let start = self.segments.first().map_or(0, |segment| segment.offset);
+        let end = self.segments.last().map_or(start, Segment::end_offset);
+        &self.bytes.as_slice()[start..end]
     }
 
     /// Outputs that a block computes.
@@ -203,14 +228,20 @@ impl Segment {
 // === impl Plan ===
 
 impl<'a> Plan<'a> {
-    fn joined(parts: &[WeightSource<'a>], dtype: ComputeDtype) -> Result<Vec<Self>, ComputeError> {
+    /// Parts one after another, from byte `start` on.
+    fn joined(
+        parts: &[WeightSource<'a>],
+        dtype: ComputeDtype,
+        start: usize,
+    ) -> Result<Vec<Self>, ComputeError> {
         let mut plans: Vec<Self> = Vec::with_capacity(parts.len());
         for part in parts {
             check_same("k", part, part.k, parts[0].k)?;
             let rows = writer::Rows::new(part)?;
             let before = plans.last().map(|plan| &plan.segment);
-            let (block, column, offset) =
-                before.map_or((0, 0, 0), |s| (s.blocks.end, s.columns.end, s.end_offset()));
+            let (block, column, offset) = before.map_or((0, 0, start), |s| {
+                (s.blocks.end, s.columns.end, s.end_offset())
+            });
             let format = packed_format(part.format, dtype);
             plans.push(Self {
                 segment: Segment {
@@ -221,13 +252,19 @@ impl<'a> Plan<'a> {
                     block_bytes: layout::block_bytes(format, part.k),
                     offset,
                 },
+                k: part.k,
                 sources: vec![rows],
             });
         }
         Ok(plans)
     }
 
-    fn interleaved(parts: &[WeightSource<'a>], dtype: ComputeDtype) -> Result<Self, ComputeError> {
+    /// The rows of gate and up in turns, from byte `start` on.
+    fn interleaved(
+        parts: &[WeightSource<'a>],
+        dtype: ComputeDtype,
+        start: usize,
+    ) -> Result<Self, ComputeError> {
         let [gate, up] = parts else {
             return Err(ComputeError::WeightShape {
                 name: parts
@@ -251,19 +288,27 @@ impl<'a> Plan<'a> {
                 blocks: 0..gate.n.div_ceil(BLOCK_LANES / 2),
                 columns: 0..gate.n,
                 block_bytes: layout::block_bytes(format, gate.k),
-                offset: 0,
+                offset: start,
             },
+            k: gate.k,
             sources: vec![writer::Rows::new(gate)?, writer::Rows::new(up)?],
         })
     }
 
-    fn write_block(&self, block: usize, k: usize, out: &mut [u8]) {
+    /// Its blocks, in runs that are worth a task each.
+    fn runs(&self) -> impl Iterator<Item = (&Self, Range<usize>)> {
+        let blocks = self.segment.blocks.clone();
+        let starts = blocks.clone().step_by(BLOCKS_PER_RUN);
+        starts.map(move |start| (self, start..blocks.end.min(start + BLOCKS_PER_RUN)))
+    }
+
+    fn write_block(&self, block: usize, out: &mut [u8]) {
         let per_source = BLOCK_LANES / self.sources.len();
         let first = (block - self.segment.blocks.start) * per_source;
         let lanes: [Option<writer::Row<'_>>; BLOCK_LANES] = std::array::from_fn(|lane| {
             self.sources[lane / per_source].get(first + lane % per_source)
         });
-        writer::write_block(self.segment.format, &lanes, k, out);
+        writer::write_block(self.segment.format, &lanes, self.k, out);
     }
 }
 

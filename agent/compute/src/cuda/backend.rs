@@ -9,17 +9,20 @@ use super::ops::{
 use super::pinned::BLOCK_BYTES_MAX;
 use super::shared::Shared;
 use super::ticket::CudaTicket;
-use super::weights::{self, CudaEmbedding, CudaLinear};
+use super::weights::{self, CudaEmbedding, CudaLinear, NoExperts};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{ExportHandle, MemoryExport};
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, Epilogue, GatherRows, Linear, OpFeature, OpNeeds,
-    QkvPrep, RmsNorm, RopeTable, Sample,
+    AttnPaged, Backend, CopyPages, Embed, Epilogue, ExpertSource, GatherRows, Linear, OpFeature,
+    OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
+
+/// What there are no kernels for.
+const LACKING: &[OpFeature] = &[OpFeature::Experts];
 
 impl Backend for CudaBackend {
     fn activation_dtype(&self) -> DType {
@@ -28,7 +31,9 @@ impl Backend for CudaBackend {
 
     fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
         let own = self.shared.config.dtype;
-        needs.check_against("CUDA", &OpFeature::ALL, |kv| {
+        let has = |feature: &OpFeature| !LACKING.contains(feature);
+        let features: Vec<_> = OpFeature::ALL.into_iter().filter(has).collect();
+        needs.check_against("CUDA", &features, |kv| {
             if kv.dtype != own {
                 Err(format!("it keeps KV as its activations, in {own:?}"))
             } else if !attn_paged::takes_head_dim(kv.head_dim) {
@@ -84,6 +89,13 @@ impl Backend for CudaBackend {
 
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<CudaEmbedding, ComputeError> {
         weights::pack_embedding(&self.shared, table)
+    }
+
+    fn pack_experts(&self, _experts: &[ExpertSource<'_>]) -> Result<NoExperts, ComputeError> {
+        Err(ComputeError::OpsMissing {
+            backend: "CUDA",
+            missing: OpFeature::Experts.name().to_owned(),
+        })
     }
 
     fn reserve_linear(

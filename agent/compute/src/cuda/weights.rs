@@ -3,7 +3,7 @@
 use super::memory::{CudaBuffer, MemoryKind};
 use super::pinned::BLOCK_BYTES_MAX;
 use super::shared::Shared;
-use crate::device_types::Matrix;
+use crate::device_types::{ExpertMatrices, Matrix};
 use crate::dtype::{DType, WeightFormat};
 use crate::error::ComputeError;
 use crate::quant::dequantize;
@@ -32,6 +32,24 @@ pub struct CudaEmbedding {
     pub(super) table: CudaBuffer,
     pub(super) n: usize,
     pub(super) k: usize,
+}
+
+/// Experts of a layer: there are no kernels for them.
+#[derive(Clone, Copy, Debug)]
+pub enum NoExperts {}
+
+impl ExpertMatrices for NoExperts {
+    fn count(&self) -> usize {
+        match *self {}
+    }
+
+    fn hidden(&self) -> usize {
+        match *self {}
+    }
+
+    fn width(&self) -> usize {
+        match *self {}
+    }
 }
 
 impl Matrix for CudaLinear {

@@ -34,6 +34,9 @@ pub enum OpFeature {
     EmbedScale,
     /// [`WriteMode::Add`](crate::ops::WriteMode::Add) of a norm.
     NormAdd,
+    /// [`MoeRoute`](crate::ops::MoeRoute), [`MoeExperts`](crate::ops::MoeExperts) and
+    /// [`MoeFinish`](crate::ops::MoeFinish).
+    Experts,
 }
 
 /// What a model needs.
@@ -55,7 +58,7 @@ pub struct KvNeeds {
 // === impl OpFeature ===
 
 impl OpFeature {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AttnWindow,
         Self::AttnSinks,
         Self::AttnSoftCap,
@@ -67,6 +70,7 @@ impl OpFeature {
         Self::StridedQkv,
         Self::EmbedScale,
         Self::NormAdd,
+        Self::Experts,
     ];
 
     /// For messages.
@@ -83,6 +87,7 @@ impl OpFeature {
             Self::StridedQkv => "qkv rows with more than q, k and v",
             Self::EmbedScale => "scaled embeddings",
             Self::NormAdd => "norms added to the residual stream",
+            Self::Experts => "mixtures of experts",
         }
     }
 }

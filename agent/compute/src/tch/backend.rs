@@ -3,17 +3,18 @@
 use super::handle::TchBackend;
 use super::memory::{TchBuffer, int};
 use super::ops::{
-    attn_paged, copy_pages, embed, gather_rows, linear, qkv_prep, rms_norm, rope_table, sample,
+    attn_paged, copy_pages, embed, gather_rows, linear, moe_experts, moe_finish, moe_route,
+    qkv_prep, rms_norm, rope_table, sample,
 };
 use super::ticket::TchTicket;
-use super::weights::{TchMatrix, pack};
+use super::weights::{TchExperts, TchMatrix, pack, pack_experts};
 use crate::buffer::HostBytes;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::MemoryExport;
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, GatherRows, Linear, OpFeature, OpNeeds, QkvPrep, RmsNorm,
-    RopeTable, Sample,
+    AttnPaged, Backend, CopyPages, Embed, ExpertSource, GatherRows, Linear, MoeExperts, MoeFinish,
+    MoeRoute, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -67,6 +68,10 @@ impl Backend for TchBackend {
 
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<TchMatrix, ComputeError> {
         pack(self.config, &[*table], false)
+    }
+
+    fn pack_experts(&self, experts: &[ExpertSource<'_>]) -> Result<TchExperts, ComputeError> {
+        pack_experts(self.config, experts)
     }
 
     fn upload<T: NoUninit>(&self, dst: &TchBuffer, src: &[T]) {
@@ -141,5 +146,20 @@ impl Backend for TchBackend {
     fn copy_pages(&self, op: CopyPages<'_, Self>) {
         op.check();
         self.run("copy_pages", || copy_pages::copy_pages(op));
+    }
+
+    fn moe_route(&self, op: MoeRoute<'_, Self>) {
+        op.check();
+        self.run("moe_route", || moe_route::moe_route(op));
+    }
+
+    fn moe_experts(&self, op: MoeExperts<'_, Self>) {
+        op.check(self.config.dtype);
+        self.run("moe_experts", || moe_experts::moe_experts(op));
+    }
+
+    fn moe_finish(&self, op: MoeFinish<'_, Self>) {
+        op.check(self.config.dtype);
+        self.run("moe_finish", || moe_finish::moe_finish(op));
     }
 }

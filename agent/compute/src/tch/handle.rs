@@ -3,7 +3,7 @@
 use super::config::TchConfig;
 use super::memory::{TchBuffer, int};
 use super::ticket::TchTicket;
-use super::weights::TchMatrix;
+use super::weights::{TchExperts, TchMatrix};
 use crate::buffer::HostBytes;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
@@ -106,5 +106,6 @@ impl DeviceTypes for TchBackend {
     type Buffer = TchBuffer;
     type Weight = TchMatrix;
     type Embedding = TchMatrix;
+    type Experts = TchExperts;
     type Ticket = TchTicket;
 }

@@ -2,8 +2,9 @@
 
 use super::config::TchConfig;
 use super::memory::{TchBuffer, ints, kind_of};
-use crate::device_types::Matrix;
+use crate::device_types::{ExpertMatrices, Matrix};
 use crate::error::ComputeError;
+use crate::ops::ExpertSource;
 use crate::quant::dequantize;
 use crate::weight::WeightSource;
 use tch::{Device, Tensor};
@@ -14,6 +15,27 @@ pub struct TchMatrix {
     pub(super) rows: TchBuffer,
     pub(super) n: usize,
     pub(super) k: usize,
+}
+
+/// The experts of a layer: gate and up, interleaved, and down of each.
+#[derive(Clone, Debug)]
+pub struct TchExperts {
+    pub(super) gate_up: Vec<TchMatrix>,
+    pub(super) down: Vec<TchMatrix>,
+}
+
+impl ExpertMatrices for TchExperts {
+    fn count(&self) -> usize {
+        self.down.len()
+    }
+
+    fn hidden(&self) -> usize {
+        self.gate_up.first().map_or(0, |matrix| matrix.k)
+    }
+
+    fn width(&self) -> usize {
+        self.down.first().map_or(0, |matrix| matrix.k)
+    }
 }
 
 impl Matrix for TchMatrix {
@@ -56,6 +78,20 @@ pub(super) fn pack(
         rows: TchBuffer::holding(name, config.dtype, &rows),
         n: parts.iter().map(|part| part.n).sum(),
         k,
+    })
+}
+
+/// # Errors
+/// As [`pack`].
+pub(super) fn pack_experts(
+    config: TchConfig,
+    experts: &[ExpertSource<'_>],
+) -> Result<TchExperts, ComputeError> {
+    let gate_up = |expert: &ExpertSource<'_>| pack(config, &[expert.gate, expert.up], true);
+    let down = |expert: &ExpertSource<'_>| pack(config, &[expert.down], false);
+    Ok(TchExperts {
+        gate_up: experts.iter().map(gate_up).collect::<Result<_, _>>()?,
+        down: experts.iter().map(down).collect::<Result<_, _>>()?,
     })
 }
 

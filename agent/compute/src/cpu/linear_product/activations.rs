@@ -95,10 +95,9 @@ impl Activations {
             self.values.resize(len, 0.0);
         }
         for tile in &self.tiles {
-            let x = &product.x[tile.first * product.x_stride..];
             let rows = Rows {
-                x,
-                stride: product.x_stride,
+                product,
+                first: tile.first,
                 count: tile.rows,
                 k,
             };
@@ -143,7 +142,7 @@ impl Activations {
         let in_place = self.arranged == Some(Order::InPlace);
         self.tiles.iter().map(move |tile| {
             let x = if in_place {
-                product.x[tile.first * product.x_stride..].as_ptr()
+                product.x_row(tile.first).as_ptr()
             } else {
                 self.values[tile.offset..].as_ptr()
             };
@@ -159,15 +158,15 @@ impl Activations {
 
 /// A tile's rows as the caller has them.
 struct Rows<'a> {
-    x: &'a [f32],
-    stride: usize,
+    product: &'a LinearProduct<'a>,
+    first: usize,
     count: usize,
     k: usize,
 }
 
 impl Rows<'_> {
     fn row(&self, row: usize) -> &[f32] {
-        &self.x[row * self.stride..][..self.k]
+        self.product.x_row(self.first + row)
     }
 
     /// Writes `[k][height]`.

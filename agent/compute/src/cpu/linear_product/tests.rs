@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const FORMATS: [WeightFormat; 8] = [
+pub(in crate::cpu) const FORMATS: [WeightFormat; 8] = [
     WeightFormat::F32,
     WeightFormat::F16,
     WeightFormat::BF16,
@@ -27,17 +27,17 @@ const FORMATS: [WeightFormat; 8] = [
 ];
 
 /// A stored `n × k` matrix with its values.
-struct Matrix {
+pub(in crate::cpu) struct Matrix {
     format: WeightFormat,
     n: usize,
     k: usize,
     bytes: Vec<u8>,
-    values: Vec<f32>,
+    pub(in crate::cpu) values: Vec<f32>,
 }
 
 impl Matrix {
     /// Random codes, and random scales of a few percent.
-    fn mk(format: WeightFormat, n: usize, k: usize, rng: &mut StdRng) -> Self {
+    pub(in crate::cpu) fn mk(format: WeightFormat, n: usize, k: usize, rng: &mut StdRng) -> Self {
         let mut bytes = vec![0; n * format.row_bytes(k).expect("whole blocks")];
         rng.fill(&mut bytes[..]);
         let halves_at: &[usize] = match format {
@@ -77,7 +77,7 @@ impl Matrix {
         }
     }
 
-    fn source(&self) -> WeightSource<'_> {
+    pub(in crate::cpu) fn source(&self) -> WeightSource<'_> {
         WeightSource {
             name: "w",
             format: self.format,
@@ -97,7 +97,7 @@ impl Matrix {
     }
 }
 
-fn mk_values(len: usize, rng: &mut StdRng) -> Vec<f32> {
+pub(in crate::cpu) fn mk_values(len: usize, rng: &mut StdRng) -> Vec<f32> {
     (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
@@ -119,6 +119,7 @@ fn run_with(
         weight,
         x,
         x_stride: weight.k(),
+        x_rows: None,
         rows,
         bias,
         epilogue,
@@ -147,6 +148,7 @@ fn run(
         weight,
         x,
         x_stride: weight.k(),
+        x_rows: None,
         rows,
         bias: None,
         epilogue,

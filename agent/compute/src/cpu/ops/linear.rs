@@ -5,12 +5,7 @@ use crate::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
 use crate::cpu::queue::Exec;
 use crate::device_types::Matrix;
 use crate::ops::Linear;
-use std::cell::RefCell;
 use std::sync::Arc;
-
-thread_local! {
-    static SCRATCH: RefCell<LinearScratch> = RefCell::default();
-}
 
 pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>) + Send + use<> {
     let Linear {
@@ -32,6 +27,7 @@ pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
             // SAFETY: on the queue; `out` is other memory.
             x: unsafe { x.slice() },
             x_stride: k,
+            x_rows: None,
             rows,
             // SAFETY: as above.
             bias: bias.as_ref().map(|bias| unsafe { bias.slice() }),
@@ -45,7 +41,7 @@ pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
             return;
         }
         exec.threads.run(tasks.len(), |i, _| {
-            SCRATCH.with_borrow_mut(|scratch| {
+            LinearScratch::of_thread(|scratch| {
                 // SAFETY: different tasks of one division.
                 unsafe { product.run_task(&tasks.get(i), scratch) };
             });

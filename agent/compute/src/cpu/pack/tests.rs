@@ -123,3 +123,24 @@ fn memory_of_every_size_is_zeroed_and_aligned() {
         );
     }
 }
+
+#[test]
+fn weights_that_are_packed_side_by_side_have_the_bytes_of_each_alone() {
+    let bytes: Vec<u8> = (0..40 * 34 * 2).map(|i| (i * 7 % 251) as u8).collect();
+    let parts: Vec<_> = [40, 3, 40, 17]
+        .map(|n| source(WeightFormat::Q8_0, n, 64, &bytes[..n * 68]))
+        .to_vec();
+    let lists: Vec<_> = parts.iter().map(std::slice::from_ref).collect();
+    let together = PackedLinear::pack_all(&lists, false, ComputeDtype::F32, &serially)
+        .expect("matrices that fit");
+    assert_eq!(together.len(), parts.len());
+    for (together, part) in together.iter().zip(&parts) {
+        let alone = pack(&[*part], false).expect("a matrix that fits");
+        assert_eq!(together.packed_bytes(), alone.packed_bytes());
+        assert_eq!((together.out_len(), together.k()), (part.n, part.k));
+    }
+    let pairs = [&parts[..1], &parts[2..]];
+    let refused = PackedLinear::pack_all(&pairs, true, ComputeDtype::F32, &serially);
+    let message = refused.expect_err("one is no pair").to_string();
+    assert!(message.contains("gate and up are two"), "{message}");
+}

@@ -2,7 +2,7 @@
 
 use crate::ops::{Epilogue, Linear};
 use crate::tch::handle::TchBackend;
-use crate::tch::memory::ints;
+use tch::Tensor;
 
 pub(in crate::tch) fn linear(op: Linear<'_, TchBackend>) -> Result<(), String> {
     let Linear {
@@ -20,30 +20,14 @@ pub(in crate::tch) fn linear(op: Linear<'_, TchBackend>) -> Result<(), String> {
         Some(bias) => y + bias.view("linear bias", [n]),
         None => y,
     };
-    let pairs = || {
-        let pairs = y.view(ints([rows, n / 2, 2]));
-        (pairs.select(2, 0), pairs.select(2, 1))
-    };
     match epilogue {
         Epilogue::Store => out.store("linear out", &y),
         Epilogue::AddResidual => {
             let sum = out.floats("linear out", [rows, n]) + &y;
             out.store("linear out", &sum);
         }
-        Epilogue::SwiGlu => {
-            let (gate, up) = pairs();
-            out.store("linear out", &(gate.silu() * up));
-        }
-        Epilogue::GeluTanhGlu => {
-            let (gate, up) = pairs();
-            out.store("linear out", &(gate.gelu("tanh") * up));
-        }
-        Epilogue::ClampedSwiGlu { alpha, limit } => {
-            let (gate, up) = pairs();
-            let limit = f64::from(limit);
-            let (gate, up) = (gate.clamp_max(limit), up.clamp(-limit, limit));
-            let swish = &gate * (&gate * f64::from(alpha)).sigmoid();
-            out.store("linear out", &(swish * (up + 1.0)));
+        Epilogue::SwiGlu | Epilogue::GeluTanhGlu | Epilogue::ClampedSwiGlu { .. } => {
+            out.store("linear out", &glu(epilogue, &y));
         }
         Epilogue::SoftCap(cap) => {
             let cap = f64::from(cap);
@@ -51,4 +35,23 @@ pub(in crate::tch) fn linear(op: Linear<'_, TchBackend>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Joins the gates and ups in the rows of `y`.
+pub(super) fn glu(epilogue: Epilogue, y: &Tensor) -> Tensor {
+    let pairs = y.unflatten(-1, [-1, 2]);
+    let (gate, up) = (pairs.select(-1, 0), pairs.select(-1, 1));
+    match epilogue {
+        Epilogue::SwiGlu => gate.silu() * up,
+        Epilogue::GeluTanhGlu => gate.gelu("tanh") * up,
+        Epilogue::ClampedSwiGlu { alpha, limit } => {
+            let limit = f64::from(limit);
+            let (gate, up) = (gate.clamp_max(limit), up.clamp(-limit, limit));
+            let swish = &gate * (&gate * f64::from(alpha)).sigmoid();
+            swish * (up + 1.0)
+        }
+        Epilogue::Store | Epilogue::AddResidual | Epilogue::SoftCap(_) => {
+            unreachable!("{epilogue:?} joins no pairs")
+        }
+    }
 }
