@@ -20,6 +20,7 @@ pub mod mapped_file;
 pub mod ops;
 pub mod quant;
 pub mod sampling;
+pub mod states;
 #[cfg(feature = "tch")]
 pub mod tch;
 pub mod weight;
@@ -32,10 +33,11 @@ pub use export::{ExportHandle, MemoryExport};
 pub use kv::{KvCutView, KvGroupView, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{
-    AttnPaged, Backend, BatchView, CopyDirection, CopyPages, Embed, Epilogue, ExpertBias,
-    ExpertGroups, ExpertSource, GatherRows, GroupScore, KvNeeds, Linear, MoeExperts, MoeFinish,
-    MoeRoute, NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Routing, Sample, Scores,
-    SharedRows, Strided, WriteMode,
+    AttnPaged, Backend, BatchView, CausalConv, CopyDirection, CopyPages, CopyStates, Embed,
+    Epilogue, ExpertBias, ExpertGroups, ExpertSource, GatedNorm, GatherRows, GdnScan, GroupScore,
+    KvNeeds, Linear, MoeExperts, MoeFinish, MoeRoute, NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm,
+    RopeTable, Routing, Sample, Scores, SharedRows, Strided, WriteMode,
 };
 pub use sampling::{LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount};
+pub use states::{StateRows, StateTensorView, StateView};
 pub use weight::WeightSource;

@@ -12,9 +12,13 @@
 
 mod attn_paged;
 mod batch;
+mod causal_conv;
 mod copy_pages;
+mod copy_states;
 mod embed;
+mod gated_norm;
 mod gather_rows;
+mod gdn_scan;
 mod linear;
 mod moe_experts;
 mod moe_finish;
@@ -34,9 +38,14 @@ use crate::weight::WeightSource;
 pub use attn_paged::{ATTN_BLOCK_LEN, AttnPaged};
 pub use batch::BatchView;
 use bytemuck::NoUninit;
+pub use causal_conv::CausalConv;
 pub use copy_pages::{CopyDirection, CopyPages};
+pub use copy_states::CopyStates;
 pub use embed::Embed;
+pub use gated_norm::GatedNorm;
 pub use gather_rows::{GatherRows, NO_ROW};
+pub use gdn_scan::GdnScan;
+pub(crate) use gdn_scan::{GdnShape, L2_EPS};
 pub use linear::{Epilogue, Linear};
 pub use moe_experts::{EXPERT_SHARES, ExpertBias, ExpertSource, MoeExperts};
 pub use moe_finish::{MoeFinish, SharedRows};
@@ -202,5 +211,27 @@ pub trait Backend: DeviceTypes {
 
     fn moe_finish(&self, op: MoeFinish<'_, Self>) {
         unreachable!("check_ops refuses experts: {op:?}");
+    }
+
+    // Ops that a backend may lack: those of a feature which `check_ops` then refuses.
+
+    /// Of [`OpFeature::GatedDelta`].
+    fn causal_conv(&self, _op: CausalConv<'_, Self>) {
+        unreachable!("check_ops refuses models with states where this op is missing")
+    }
+
+    /// Of [`OpFeature::GatedDelta`].
+    fn gdn_scan(&self, _op: GdnScan<'_, Self>) {
+        unreachable!("check_ops refuses models with states where this op is missing")
+    }
+
+    /// Of [`OpFeature::GatedDelta`].
+    fn gated_norm(&self, _op: GatedNorm<'_, Self>) {
+        unreachable!("check_ops refuses models with states where this op is missing")
+    }
+
+    /// Of [`OpFeature::GatedDelta`].
+    fn copy_states(&self, _op: CopyStates<'_, Self>) {
+        unreachable!("check_ops refuses models with states where this op is missing")
     }
 }

@@ -10,6 +10,7 @@ mod handle;
 mod kv_layer;
 mod memory;
 mod ops;
+mod states;
 mod ticket;
 mod weights;
 

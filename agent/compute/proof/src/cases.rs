@@ -2,6 +2,7 @@
 //! the backend under test first, so what remains is how each computes.
 
 pub mod attention;
+pub mod delta;
 pub mod linear;
 pub mod pages;
 pub mod rows;

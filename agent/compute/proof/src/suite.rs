@@ -2,6 +2,7 @@
 //! beyond numbers. A check panics with what is wrong.
 
 mod attention;
+mod delta;
 mod forms;
 mod linears;
 mod order;
@@ -14,6 +15,10 @@ use crate::cases::{Subject, compare, pages, reference, values};
 use attention::{
     a_querys_bits_depend_on_its_own_keys_only, attention_of_many_queries_is_the_cpus,
     attention_of_one_query_each_is_the_cpus,
+};
+use delta::{
+    convolutions_go_on_from_states, heads_are_normed_and_gated,
+    states_come_back_from_the_host_as_they_went, the_delta_rule_goes_on_from_states,
 };
 use forms::{
     attention_has_windows_sinks_caps_and_gates, embeddings_are_scaled_and_norms_added,
@@ -73,6 +78,10 @@ checks! {
     attention_has_windows_sinks_caps_and_gates
     linears_add_biases_and_have_more_epilogues
     embeddings_are_scaled_and_norms_added
+    convolutions_go_on_from_states
+    the_delta_rule_goes_on_from_states
+    heads_are_normed_and_gated
+    states_come_back_from_the_host_as_they_went
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

@@ -5,8 +5,8 @@ use super::experts::CpuExperts;
 use super::handle::CpuBackend;
 use super::memory::CpuBuffer;
 use super::ops::{
-    attn_paged, copy_pages, embed, gather_rows, linear, moe_experts, moe_finish, moe_route,
-    qkv_prep, rms_norm, rope_table, sample,
+    attn_paged, causal_conv, copy_pages, copy_states, embed, gated_norm, gather_rows, gdn_scan,
+    linear, moe_experts, moe_finish, moe_route, qkv_prep, rms_norm, rope_table, sample,
 };
 use super::pack::PackedLinear;
 use super::ticket::CpuTicket;
@@ -15,8 +15,9 @@ use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::MemoryExport;
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, ExpertSource, GatherRows, Linear, MoeExperts, MoeFinish,
-    MoeRoute, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
+    AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
+    GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpFeature, OpNeeds, QkvPrep,
+    RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -169,6 +170,26 @@ impl Backend for CpuBackend {
     fn moe_finish(&self, op: MoeFinish<'_, Self>) {
         op.check(ACTIVATIONS);
         self.queue.push("moe_finish", moe_finish::moe_finish(op));
+    }
+
+    fn causal_conv(&self, op: CausalConv<'_, Self>) {
+        op.check(ACTIVATIONS);
+        self.queue.push("causal_conv", causal_conv::causal_conv(op));
+    }
+
+    fn gdn_scan(&self, op: GdnScan<'_, Self>) {
+        op.check(ACTIVATIONS);
+        self.queue.push("gdn_scan", gdn_scan::gdn_scan(op));
+    }
+
+    fn gated_norm(&self, op: GatedNorm<'_, Self>) {
+        op.check(ACTIVATIONS);
+        self.queue.push("gated_norm", gated_norm::gated_norm(op));
+    }
+
+    fn copy_states(&self, op: CopyStates<'_, Self>) {
+        op.check();
+        self.queue.push("copy_states", copy_states::copy_states(op));
     }
 }
 

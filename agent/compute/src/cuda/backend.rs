@@ -22,7 +22,7 @@ use crate::weight::WeightSource;
 use bytemuck::NoUninit;
 
 /// What there are no kernels for.
-const LACKING: &[OpFeature] = &[OpFeature::Experts];
+const LACKING: &[OpFeature] = &[OpFeature::Experts, OpFeature::GatedDelta];
 
 impl Backend for CudaBackend {
     fn activation_dtype(&self) -> DType {

@@ -37,6 +37,9 @@ pub enum OpFeature {
     /// [`MoeRoute`](crate::ops::MoeRoute), [`MoeExperts`](crate::ops::MoeExperts) and
     /// [`MoeFinish`](crate::ops::MoeFinish).
     Experts,
+    /// [`CausalConv`](crate::ops::CausalConv), [`GdnScan`](crate::ops::GdnScan),
+    /// [`GatedNorm`](crate::ops::GatedNorm) and [`CopyStates`](crate::ops::CopyStates).
+    GatedDelta,
 }
 
 /// What a model needs.
@@ -58,7 +61,7 @@ pub struct KvNeeds {
 // === impl OpFeature ===
 
 impl OpFeature {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AttnWindow,
         Self::AttnSinks,
         Self::AttnSoftCap,
@@ -71,6 +74,7 @@ impl OpFeature {
         Self::EmbedScale,
         Self::NormAdd,
         Self::Experts,
+        Self::GatedDelta,
     ];
 
     /// For messages.
@@ -88,6 +92,7 @@ impl OpFeature {
             Self::EmbedScale => "scaled embeddings",
             Self::NormAdd => "norms added to the residual stream",
             Self::Experts => "mixtures of experts",
+            Self::GatedDelta => "gated delta layers",
         }
     }
 }

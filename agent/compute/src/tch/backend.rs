@@ -3,8 +3,8 @@
 use super::handle::TchBackend;
 use super::memory::{TchBuffer, int};
 use super::ops::{
-    attn_paged, copy_pages, embed, gather_rows, linear, moe_experts, moe_finish, moe_route,
-    qkv_prep, rms_norm, rope_table, sample,
+    attn_paged, causal_conv, copy_pages, copy_states, embed, gated_norm, gather_rows, gdn_scan,
+    linear, moe_experts, moe_finish, moe_route, qkv_prep, rms_norm, rope_table, sample,
 };
 use super::ticket::TchTicket;
 use super::weights::{TchExperts, TchMatrix, pack, pack_experts};
@@ -13,8 +13,9 @@ use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::MemoryExport;
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, ExpertSource, GatherRows, Linear, MoeExperts, MoeFinish,
-    MoeRoute, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
+    AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
+    GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpFeature, OpNeeds, QkvPrep,
+    RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -161,5 +162,25 @@ impl Backend for TchBackend {
     fn moe_finish(&self, op: MoeFinish<'_, Self>) {
         op.check(self.config.dtype);
         self.run("moe_finish", || moe_finish::moe_finish(op));
+    }
+
+    fn causal_conv(&self, op: CausalConv<'_, Self>) {
+        op.check(self.config.dtype);
+        self.run("causal_conv", || causal_conv::causal_conv(op));
+    }
+
+    fn gdn_scan(&self, op: GdnScan<'_, Self>) {
+        op.check(self.config.dtype);
+        self.run("gdn_scan", || gdn_scan::gdn_scan(op));
+    }
+
+    fn gated_norm(&self, op: GatedNorm<'_, Self>) {
+        op.check(self.config.dtype);
+        self.run("gated_norm", || gated_norm::gated_norm(op));
+    }
+
+    fn copy_states(&self, op: CopyStates<'_, Self>) {
+        op.check();
+        self.run("copy_states", || copy_states::copy_states(op));
     }
 }

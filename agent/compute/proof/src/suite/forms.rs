@@ -7,7 +7,7 @@ use crate::cases::linear::{LinearCase, linear};
 use crate::cases::{Subject, reference, rows};
 use pd_compute::{Backend, DType, Epilogue, OpFeature, OpNeeds};
 
-fn has<B: Backend>(subject: &Subject<B>, features: &[OpFeature]) -> bool {
+pub(super) fn has<B: Backend>(subject: &Subject<B>, features: &[OpFeature]) -> bool {
     let needs = OpNeeds {
         features: features.iter().copied().collect(),
         kv: Vec::new(),

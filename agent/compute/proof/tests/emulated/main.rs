@@ -69,6 +69,10 @@ emulated! {
     attention_has_windows_sinks_caps_and_gates
     linears_add_biases_and_have_more_epilogues
     embeddings_are_scaled_and_norms_added
+    convolutions_go_on_from_states
+    the_delta_rule_goes_on_from_states
+    heads_are_normed_and_gated
+    states_come_back_from_the_host_as_they_went
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

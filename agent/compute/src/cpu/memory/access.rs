@@ -53,6 +53,18 @@ impl<T: AnyBitPattern + NoUninit> Dst<T> {
     }
 
     /// # Safety
+    /// Called from a running command, and nothing writes this range while the slice lives.
+    pub(in crate::cpu) unsafe fn slice(&self, range: Range<usize>) -> &[T] {
+        assert!(
+            range.start <= range.end && range.end <= self.buffer.len,
+            "range {range:?} exceeds {:?}",
+            self.buffer
+        );
+        // SAFETY: in bounds by the assertion, aligned by `checked`, unwritten by the promise.
+        unsafe { std::slice::from_raw_parts(self.buffer.ptr::<T>().add(range.start), range.len()) }
+    }
+
+    /// # Safety
     /// Called from a running command, and nothing else reads or writes this range while the slice
     /// lives: concurrent tasks take disjoint ranges.
     #[allow(

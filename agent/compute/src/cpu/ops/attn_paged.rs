@@ -15,6 +15,7 @@ mod tile;
 use crate::cpu::handle::CpuBackend;
 use crate::cpu::kv_layer::KvLayer;
 use crate::cpu::memory::{Dst, Src};
+use crate::cpu::places::Places;
 use crate::cpu::queue::Exec;
 use crate::ops::AttnPaged;
 use block::{AttendBlock, BlockScratch};
@@ -155,10 +156,7 @@ impl Attention {
         let isa = exec.isa;
         let stride = tiles.iter().map(Tile::state_len).max().unwrap_or(0);
         let mut partials = vec![0.0; tiles.len() * blocks_max * stride];
-        let places = Places {
-            start: partials.as_mut_ptr(),
-            stride,
-        };
+        let places = Places::new(&mut partials, stride);
         let runs = blocks_max.div_ceil(SPLIT_BLOCKS);
         exec.threads.run(tiles.len() * runs, |i, _| {
             let tile = &tiles[i / runs];
@@ -200,28 +198,6 @@ impl Attention {
                 unsafe { isa.dispatch(Finish { tile, state }) };
             });
         });
-    }
-}
-
-/// Equal places in one allocation, written by several threads.
-struct Places {
-    start: *mut f32,
-    stride: usize,
-}
-
-// SAFETY: threads take different places, by the caller's promise in `get`.
-unsafe impl Sync for Places {}
-
-// === impl Places ===
-
-impl Places {
-    /// # Safety
-    /// The range lies in the allocation, and no other thread holds it meanwhile.
-    #[allow(clippy::mut_from_ref, reason = "each place is taken once at a time")]
-    unsafe fn get(&self, place: usize, len: usize) -> &mut [f32] {
-        assert!(len <= self.stride, "a place holds the longest state");
-        // SAFETY: the caller's.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(place * self.stride), len) }
     }
 }
 

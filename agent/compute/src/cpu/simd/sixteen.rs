@@ -41,6 +41,32 @@ pub(crate) trait Sixteen: Simd {
         rest.copy_from_slice(&lanes[..rest.len()]);
     }
 
+    /// The first lanes from `from`, sixteen values at most, the others 0.
+    #[inline(always)]
+    unsafe fn load_up_to(from: &[f32]) -> Self {
+        // SAFETY: sixteen elements where it is a whole vector; the trait's contract.
+        unsafe {
+            if from.len() == LANES {
+                Self::load(from.as_ptr())
+            } else {
+                Self::load_part(from, 0.0)
+            }
+        }
+    }
+
+    /// The first lanes to `to`, sixteen values at most.
+    #[inline(always)]
+    unsafe fn store_up_to(self, to: &mut [f32]) {
+        // SAFETY: sixteen elements where it is a whole vector; the trait's contract.
+        unsafe {
+            if to.len() == LANES {
+                self.store(to.as_mut_ptr());
+            } else {
+                self.store_part(to);
+            }
+        }
+    }
+
     /// Sum of the lanes: halves onto halves.
     #[inline(always)]
     unsafe fn sum(self) -> f32 {

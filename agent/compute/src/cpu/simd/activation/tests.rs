@@ -1,6 +1,6 @@
 //! The bits of all instruction sets, and their distance from the truth.
 
-use super::{at_least, at_most, gelu_tanh, sigmoid, soft_cap, tanh};
+use super::{at_least, at_most, gelu_tanh, sigmoid, soft_cap, softplus, tanh};
 use crate::cpu::backend::tests::isas;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::dispatch::Kernel;
@@ -10,10 +10,10 @@ use crate::cpu::simd::sixteen::{LANES, Sixteen};
 struct Activations<'a>(&'a [f32]);
 
 impl Kernel for Activations<'_> {
-    type Output = Vec<[f32; 6]>;
+    type Output = Vec<[f32; 7]>;
 
     #[inline(always)]
-    unsafe fn run<V: Sixteen>(self) -> Vec<[f32; 6]> {
+    unsafe fn run<V: Sixteen>(self) -> Vec<[f32; 7]> {
         let mut out = Vec::new();
         for chunk in self.0.as_chunks::<LANES>().0 {
             // SAFETY: the instruction set by the caller; a chunk has sixteen values.
@@ -26,6 +26,7 @@ impl Kernel for Activations<'_> {
                     soft_cap(x, 30.0).to_array(),
                     at_most(x, 2.0).to_array(),
                     at_least(x, -2.0).to_array(),
+                    softplus(x).to_array(),
                 ]
             };
             out.extend((0..LANES).map(|i| lanes.each_ref().map(|values| values[i])));
@@ -34,7 +35,7 @@ impl Kernel for Activations<'_> {
     }
 }
 
-fn run(isa: Isa, xs: &[f32]) -> Vec<[f32; 6]> {
+fn run(isa: Isa, xs: &[f32]) -> Vec<[f32; 7]> {
     // SAFETY: the kernel has no needs of its own.
     unsafe { isa.dispatch(Activations(xs)) }
 }
@@ -66,6 +67,7 @@ fn results_are_near_the_truth() {
             30.0 * (x / 30.0).tanh(),
             x.min(2.0),
             x.max(-2.0),
+            x.max(0.0) + (-x.abs()).exp().ln_1p(),
         ];
         if x.abs() > 1e6 {
             // Gelu of a large negative number is −∞ · 0.
@@ -90,5 +92,16 @@ fn every_instruction_set_gives_the_same_bits() {
                 .all(|(a, b)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan()));
             assert!(same, "{} of {x:e}: {b:?}, not {a:?}", isa.name());
         }
+    }
+}
+
+#[test]
+fn softplus_is_near_itself_where_it_is_small_and_the_number_where_that_is_large() {
+    let xs: Vec<f32> = (0..1600u16).map(|i| f32::from(i) * 0.07 - 80.0).collect();
+    for (x, y) in xs.iter().zip(run(Isa::Scalar, &xs)) {
+        let expected = f64::from(*x).exp().ln_1p();
+        let off = (f64::from(y[6]) - expected).abs() / expected;
+        assert!(off < 3e-7, "{:e} of {x:e}, not {expected:e}", y[6]);
+        assert!(*x <= 20.0 || y[6] == *x, "{:e} of {x:e}", y[6]);
     }
 }

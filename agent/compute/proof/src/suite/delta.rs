@@ -1,0 +1,73 @@
+//! Ops of gated delta layers beside the CPU backend's, where a backend has them.
+
+use super::forms::has;
+use super::{DTYPES, Device, assert_close};
+use crate::cases::Subject;
+use crate::cases::delta::{self, DeltaShape};
+use crate::cases::reference;
+use pd_compute::{DType, OpFeature};
+
+const SHAPES: [DeltaShape; 2] = [
+    DeltaShape {
+        num_k_heads: 2,
+        num_v_heads: 4,
+        k_dim: 32,
+        v_dim: 32,
+        taps: 4,
+    },
+    DeltaShape {
+        num_k_heads: 1,
+        num_v_heads: 1,
+        k_dim: 128,
+        v_dim: 128,
+        taps: 4,
+    },
+];
+
+/// Calls `check` with every shape on a backend of each dtype, if it has the ops.
+fn with_each<D: Device>(device: &D, check: impl Fn(&Subject<D::Backend>, &DeltaShape, DType)) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        if has(&subject, &[OpFeature::GatedDelta]) {
+            SHAPES
+                .iter()
+                .for_each(|shape| check(&subject, shape, dtype));
+        }
+    }
+}
+
+pub(super) fn convolutions_go_on_from_states<D: Device>(device: &D) {
+    with_each(device, |subject, shape, dtype| {
+        let (out, states) = delta::causal_conv(subject, shape, dtype);
+        let (expected, expected_states) = delta::causal_conv(&reference(), shape, dtype);
+        let what = (dtype, shape);
+        assert_close(&out, &expected, subject.rounding(), &what);
+        assert_eq!(states, expected_states, "{what:?}");
+    });
+}
+
+pub(super) fn the_delta_rule_goes_on_from_states<D: Device>(device: &D) {
+    with_each(device, |subject, shape, dtype| {
+        let (out, states) = delta::gdn_scan(subject, shape, dtype);
+        let (expected, expected_states) = delta::gdn_scan(&reference(), shape, dtype);
+        let what = (dtype, shape);
+        assert_close(&out, &expected, 2.0 * subject.rounding(), &what);
+        // States are f32 on every backend.
+        assert_close(&states, &expected_states, 1e-5, &what);
+    });
+}
+
+pub(super) fn heads_are_normed_and_gated<D: Device>(device: &D) {
+    with_each(device, |subject, shape, dtype| {
+        let actual = delta::gated_norm(subject, shape, dtype);
+        let expected = delta::gated_norm(&reference(), shape, dtype);
+        assert_close(&actual, &expected, subject.rounding(), &(dtype, shape));
+    });
+}
+
+pub(super) fn states_come_back_from_the_host_as_they_went<D: Device>(device: &D) {
+    with_each(device, |subject, shape, dtype| {
+        let expected = delta::there_and_back(&reference(), shape, dtype);
+        assert_eq!(delta::there_and_back(subject, shape, dtype), expected);
+    });
+}
