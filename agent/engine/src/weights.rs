@@ -10,12 +10,13 @@ mod unused;
 use half::{bf16, f16};
 use pd_compute::{WeightFormat, WeightSource};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};
-pub use names::{GgufNames, HfNames, LayerRole, Role};
+pub use names::{ExpertRole, ExpertsRole, GgufNames, HfNames, LayerRole, Role};
 
 /// The weights of one model, and how its family names and stores them in this kind of file.
 #[derive(Debug)]
@@ -119,6 +120,15 @@ impl Weights {
         }
     }
 
+    /// Whether there is a tensor of the role, of any dtype.
+    pub fn contains(&self, role: Role) -> bool {
+        let name = self.name(role);
+        name.is_some_and(|name| match self {
+            Self::Hf { files, .. } => files.contains(&name),
+            Self::Gguf { file, .. } => file.tensor(&name).is_some(),
+        })
+    }
+
     /// # Errors
     /// When no op reads the tensor's dtype.
     pub fn tensor(&self, role: Role) -> Result<Option<TensorView<'_>>, WeightsError> {
@@ -201,15 +211,12 @@ impl Weights {
         })
     }
 
-    /// Logs the tensors that are not among `used`, counted by the beginning of their names: a
-    /// tower of a multimodal model, or a sign that the configuration describes another network.
-    pub fn log_unused(&self, used: &HashSet<String>) {
-        let counts = match self {
+    /// The tensors that are not among `used`, counted by the beginning of their names: a tower of
+    /// a multimodal model, or a sign that the configuration describes another network.
+    pub fn unused(&self, used: &HashSet<String>) -> BTreeMap<String, usize> {
+        match self {
             Self::Hf { files, .. } => unused::by_prefix(files.names(), used),
             Self::Gguf { file, .. } => unused::by_prefix(file.names(), used),
-        };
-        for (prefix, tensors) in counts {
-            tracing::info!(prefix, tensors, "left tensors of the model unused");
         }
     }
 }
@@ -228,6 +235,16 @@ impl Matrix<'_> {
             n: self.rows,
             k: self.columns,
             bytes: &self.bytes,
+        }
+    }
+
+    /// Some of its rows.
+    pub fn part(&self, rows: Range<usize>) -> WeightSource<'_> {
+        let row_bytes = self.bytes.len() / self.rows;
+        WeightSource {
+            n: rows.len(),
+            bytes: &self.bytes[rows.start * row_bytes..rows.end * row_bytes],
+            ..self.source()
         }
     }
 

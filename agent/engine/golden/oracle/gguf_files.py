@@ -1,4 +1,4 @@
-"""GGUF files of the dense families, in every format that is read, and their golden logits."""
+"""GGUF files of the families that are read from them, in every format that is read, and their golden logits."""
 
 import json
 
@@ -17,7 +17,7 @@ LAYER_NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate": "ffn_gate_inp",
 }
 OTHER_NAMES = {
     "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
@@ -36,6 +36,10 @@ def make_all(folder):
         make(folder, f"llama-{kind.name.lower()}", llama, "llama", as_type(kind))
     make(folder, "qwen2-q8_0", qwen2, "qwen2", as_type(kinds.Q8_0))
     make(folder, "qwen3-q8_0", qwen3, "qwen3", as_type(kinds.Q8_0))
+    # Experts in every layer, as llama.cpp has them in this family.
+    experts = random_model(FAMILIES["qwen3_moe"], num_hidden_layers=2, moe_intermediate_size=32, mlp_only_layers=[])
+    for kind in (kinds.F32, kinds.Q8_0):
+        make(folder, f"qwen3moe-{kind.name.lower()}", experts, "qwen3moe", as_type(kind))
     make(folder, "llama-k", wide_llama(), "llama", k_quants(seed=4))
 
 
@@ -67,27 +71,41 @@ def wide_llama():
 
 
 def write(path, model, arch, quantise):
-    """`quantise(name, array)` gives the bytes of a matrix and their type; vectors stay F32."""
+    """`quantise(name, array)` gives the bytes of a matrix and their type; vectors and routers stay F32."""
     writer = gguf.GGUFWriter(path, arch)
     config = model.config
     write_metadata(writer, config, arch)
-    for name, weight in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
+    for name, array in matrices_and_vectors(model):
+        if array.ndim == 1 or name.endswith("ffn_gate_inp.weight"):
+            writer.add_tensor(name, array)
             continue
-        array = weight.float().numpy()
-        if array.ndim == 1:
-            writer.add_tensor(gguf_name(name), array)
-            continue
-        if arch == "llama" and ".q_proj." in name:
+        if arch == "llama" and ".attn_q." in name:
             array = permute(array, config.num_attention_heads)
-        if arch == "llama" and ".k_proj." in name:
+        if arch == "llama" and ".attn_k." in name:
             array = permute(array, config.num_key_value_heads)
         data, kind = quantise(name, np.ascontiguousarray(array))
-        writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+        writer.add_tensor(name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def matrices_and_vectors(model):
+    """All tensors by the names that llama.cpp gives them; gates and ups of experts are apart there."""
+    for name, weight in model.state_dict().items():
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        array = weight.float().numpy()
+        layer = f"blk.{name.split('.')[2]}" if ".layers." in name else None
+        if name.endswith("experts.gate_up_proj"):
+            gate, up = np.split(array, 2, axis=1)
+            yield f"{layer}.ffn_gate_exps.weight", gate
+            yield f"{layer}.ffn_up_exps.weight", up
+        elif name.endswith("experts.down_proj"):
+            yield f"{layer}.ffn_down_exps.weight", array
+        else:
+            yield gguf_name(name), array
 
 
 def write_metadata(writer, config, arch):
@@ -104,6 +122,10 @@ def write_metadata(writer, config, arch):
     if arch != "llama":
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
+    if arch == "qwen3moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     writer.add_vocab_size(config.vocab_size)
     model = json.loads(text.TOKENIZER.backend_tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
@@ -141,7 +163,7 @@ def k_quants(seed):
     rng = np.random.default_rng(seed)
 
     def quantise(name, array):
-        wide = "embed" in name or "v_proj" in name or "down_proj" in name
+        wide = "token_embd" in name or "attn_v" in name or "ffn_down" in name
         kind = gguf.GGMLQuantizationType.Q6_K if wide else gguf.GGMLQuantizationType.Q4_K
         rows, columns = array.shape
         blocks = (random_q6_k if wide else random_q4_k)(rng, rows * columns // 256).reshape(rows, -1)

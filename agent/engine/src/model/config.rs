@@ -68,12 +68,26 @@ pub struct Attention {
 #[serde(rename_all = "snake_case")]
 pub enum Ffn {
     Dense(DenseFfn),
+    Moe(MoeFfn),
 }
 
 /// `down(silu(gate(x)) ⊙ up(x))`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DenseFfn {
     pub width: usize,
+}
+
+/// Experts, of which each token goes to a few: the best by the softmax of the router's product, which
+/// weighs what they make, too. An expert is a feed-forward as [`DenseFfn`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MoeFfn {
+    pub num_experts: usize,
+    /// Experts of a token.
+    pub top_k: usize,
+    /// Of an expert.
+    pub width: usize,
+    /// The weights of a token's experts are divided by their sum.
+    pub normalise: bool,
 }
 
 /// A rotation of queries and keys by their position.

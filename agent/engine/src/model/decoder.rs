@@ -115,21 +115,27 @@ impl<B: Backend> Decoder<B> {
         files: &ModelFiles,
         limits: StepLimits,
     ) -> Result<Self, LoadError> {
-        let config = &files.config;
-        let kv = KvPoolSpec::of(config);
         let mut loader = Loader::new(backend, files, limits);
+        let model = Self::load_with(&mut loader)?;
+        loader.finish();
+        Ok(model)
+    }
+
+    pub(super) fn load_with(loader: &mut Loader<'_, B>) -> Result<Self, LoadError> {
+        let (backend, config, limits) = (loader.backend(), loader.config(), loader.limits());
+        let kv = KvPoolSpec::of(config);
         let (embedding, lm_head) = loader.tables()?;
         let mut layers = Vec::with_capacity(config.layers.len());
         for (index, layer) in config.layers.iter().enumerate() {
             layers.push(Layer {
                 place: kv.place(index),
                 mixer_norm: loader.input_norm(index)?,
-                mixer: MixerLayer::load(&mut loader, index, &layer.mixer)?,
+                mixer: MixerLayer::load(loader, index, &layer.mixer)?,
                 ffn_norm: loader.ffn_norm(index)?,
-                ffn: FfnLayer::load(&mut loader, index, &layer.ffn)?,
+                ffn: FfnLayer::load(loader, index, &layer.ffn)?,
             });
         }
-        let model = Self {
+        Ok(Self {
             backend: backend.clone(),
             kv,
             limits,
@@ -140,9 +146,7 @@ impl<B: Backend> Decoder<B> {
             inv_freqs: loader.inv_freqs()?,
             workspace: Workspace::alloc(backend, config, limits)?,
             config: config.clone(),
-        };
-        loader.finish();
-        Ok(model)
+        })
     }
 
     fn check(&self, step: &Step<'_, B>) {

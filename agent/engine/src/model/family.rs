@@ -6,6 +6,7 @@ mod llama;
 mod mistral;
 mod qwen2;
 mod qwen3;
+mod qwen3_moe;
 
 use super::config::fields::Fields;
 use super::config::gguf::Keys;
@@ -19,6 +20,7 @@ const FAMILIES: &[&FamilyDef] = &[
     &mistral::MISTRAL,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
+    &qwen3_moe::QWEN3_MOE,
 ];
 
 /// A family of networks that this engine runs: a row of the table. Its JSON form is its name.

@@ -2,6 +2,7 @@
 //! kind has `load`, `scratch` and `forward`.
 
 mod dense;
+mod moe;
 
 use super::LoadError;
 use super::config::Ffn;
@@ -9,18 +10,21 @@ use super::decoder::loader::Loader;
 use super::decoder::workspace::Scratch;
 use super::decoder::{LayerCx, Rows};
 use dense::DenseLayer;
+use moe::MoeLayer;
 use pd_compute::{Backend, OpFeature};
 
 /// A feed-forward on a device.
 #[derive(Debug)]
 pub(super) enum FfnLayer<B: Backend> {
     Dense(DenseLayer<B>),
+    Moe(MoeLayer<B>),
 }
 
 /// What a feed-forward needs of the workspace.
 pub(super) fn scratch(config: &Ffn) -> Scratch {
     match config {
         Ffn::Dense(dense) => dense::scratch(dense),
+        Ffn::Moe(moe) => moe::scratch(moe),
     }
 }
 
@@ -28,6 +32,7 @@ pub(super) fn scratch(config: &Ffn) -> Scratch {
 pub(super) fn needs(config: &Ffn) -> Vec<OpFeature> {
     match config {
         Ffn::Dense(_) => Vec::new(),
+        Ffn::Moe(_) => vec![OpFeature::Experts],
     }
 }
 
@@ -41,6 +46,7 @@ impl<B: Backend> FfnLayer<B> {
     ) -> Result<Self, LoadError> {
         match config {
             Ffn::Dense(config) => DenseLayer::load(loader, layer, config).map(Self::Dense),
+            Ffn::Moe(config) => MoeLayer::load(loader, layer, config).map(Self::Moe),
         }
     }
 
@@ -48,6 +54,7 @@ impl<B: Backend> FfnLayer<B> {
     pub(super) fn forward(&self, cx: &LayerCx<'_, B>, norm: &B::Buffer, rows: &Rows<'_, B>) {
         match self {
             Self::Dense(dense) => dense.forward(cx, norm, rows),
+            Self::Moe(moe) => moe.forward(cx, norm, rows),
         }
     }
 }

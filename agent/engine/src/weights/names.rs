@@ -30,6 +30,30 @@ pub enum LayerRole {
     Gate,
     Up,
     Down,
+    /// Scores of all experts.
+    Router,
+    /// Of one expert, which files with a tensor for each have.
+    Expert(usize, ExpertRole),
+    /// Of all experts of the layer, one after another.
+    Experts(ExpertsRole),
+}
+
+/// A matrix of an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExpertRole {
+    Gate,
+    Up,
+    Down,
+}
+
+/// A matrix of all experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExpertsRole {
+    Gate,
+    Up,
+    /// The rows of an expert's gate, then those of its up.
+    GateUp,
+    Down,
 }
 
 /// A tensor's name in a Hugging Face folder, where names of the decoder begin with the prefix;
@@ -63,6 +87,21 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         LayerRole::Gate => "mlp.gate_proj.weight",
         LayerRole::Up => "mlp.up_proj.weight",
         LayerRole::Down => "mlp.down_proj.weight",
+        LayerRole::Router => "mlp.gate.weight",
+        LayerRole::Expert(expert, role) => {
+            let matrix = match role {
+                ExpertRole::Gate => "gate",
+                ExpertRole::Up => "up",
+                ExpertRole::Down => "down",
+            };
+            let name = format!("mlp.experts.{expert}.{matrix}_proj.weight");
+            return Some(format!("{prefix}layers.{layer}.{name}"));
+        }
+        LayerRole::Experts(role) => match role {
+            ExpertsRole::Gate | ExpertsRole::Up => return None,
+            ExpertsRole::GateUp => "mlp.experts.gate_up_proj",
+            ExpertsRole::Down => "mlp.experts.down_proj",
+        },
     };
     Some(format!("{prefix}layers.{layer}.{name}"))
 }
@@ -91,6 +130,14 @@ pub fn gguf(role: Role) -> Option<String> {
         LayerRole::Gate => "ffn_gate.weight",
         LayerRole::Up => "ffn_up.weight",
         LayerRole::Down => "ffn_down.weight",
+        LayerRole::Router => "ffn_gate_inp.weight",
+        LayerRole::Expert(..) => return None,
+        LayerRole::Experts(role) => match role {
+            ExpertsRole::Gate => "ffn_gate_exps.weight",
+            ExpertsRole::Up => "ffn_up_exps.weight",
+            ExpertsRole::GateUp => "ffn_gate_up_exps.weight",
+            ExpertsRole::Down => "ffn_down_exps.weight",
+        },
     };
     Some(format!("blk.{layer}.{name}"))
 }

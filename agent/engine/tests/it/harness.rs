@@ -9,7 +9,13 @@ use std::path::PathBuf;
 
 pub(crate) const LLAMA: &str = "tiny-llama";
 /// One of each family that differs in what layers do.
-pub(crate) const MODELS: [&str; 4] = [LLAMA, "tiny-mistral", "tiny-qwen2", "tiny-qwen3"];
+pub(crate) const MODELS: [&str; 5] = [
+    LLAMA,
+    "tiny-mistral",
+    "tiny-qwen2",
+    "tiny-qwen3",
+    "tiny-qwen3-moe",
+];
 
 /// All events of a request as one.
 #[derive(Debug, Default, PartialEq)]

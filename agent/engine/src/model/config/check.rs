@@ -1,13 +1,14 @@
 //! Bounds of a configuration's numbers, and what must hold between them. Numbers beyond these
 //! bounds are mistakes.
 
-use super::{Attention, ConfigError, DenseFfn, Ffn, Mixer, ModelConfig, Rope, invalid};
+use super::{Attention, ConfigError, DenseFfn, Ffn, Mixer, ModelConfig, MoeFfn, Rope, invalid};
 use std::fmt::Display;
 
 const MAX_LAYERS: usize = 1024;
 const MAX_WIDTH: usize = 1 << 20;
 const MAX_VOCAB: usize = 1 << 22;
 const MAX_HEAD_DIM: usize = 1024;
+const MAX_EXPERTS: usize = 1 << 14;
 const MAX_CONTEXT: usize = 1 << 26;
 
 /// A number of layers, before they are listed.
@@ -43,10 +44,11 @@ impl ModelConfig {
                     check.rope(&self.ropes[attention.rope], attention.head_dim)?;
                 }
             }
-            match layer.ffn {
+            match &layer.ffn {
                 Ffn::Dense(DenseFfn { width }) => {
-                    check.within("feed-forward size", width, MAX_WIDTH)?;
+                    check.within("feed-forward size", *width, MAX_WIDTH)?;
                 }
+                Ffn::Moe(moe) => check.experts(moe)?,
             }
         }
         let special = self.eos_token_ids.iter().chain(&self.bos_token_id);
@@ -98,6 +100,12 @@ impl Check<'_> {
             return Err(self.invalid("number of key-value heads", num_kv_heads, expected));
         }
         Ok(())
+    }
+
+    fn experts(&self, moe: &MoeFfn) -> Result<(), ConfigError> {
+        self.within("number of experts", moe.num_experts, MAX_EXPERTS)?;
+        self.within("number of a token's experts", moe.top_k, moe.num_experts)?;
+        self.within("size of an expert", moe.width, MAX_WIDTH)
     }
 
     fn rope(&self, rope: &Rope, head_dim: usize) -> Result<(), ConfigError> {

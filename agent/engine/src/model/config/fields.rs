@@ -175,6 +175,17 @@ impl Fields {
         ids.ok_or_else(|| self.expect(key, value, "a token id or a list of them"))
     }
 
+    /// A list of whole numbers; none when absent.
+    pub(in crate::model) fn sizes(&self, key: &'static str) -> Result<Vec<usize>, ConfigError> {
+        let Some(value) = self.get(key) else {
+            return Ok(Vec::new());
+        };
+        let size = |value: &Value| value.as_u64().and_then(|size| usize::try_from(size).ok());
+        let list = value.as_array().map(|list| list.iter().map(size).collect());
+        list.flatten()
+            .ok_or_else(|| self.expect(key, value, "a list of whole numbers"))
+    }
+
     /// A list of `len` strings.
     pub(in crate::model) fn texts(
         &self,

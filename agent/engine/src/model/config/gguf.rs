@@ -2,7 +2,7 @@
 //! its name. The sizes the metadata leaves out are taken from the tensors' shapes.
 
 use super::{
-    Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, Rope,
+    Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, MoeFfn, Rope,
     RopeScaling, check, invalid, narrow,
 };
 use crate::model::family::GgufFamily;
@@ -116,12 +116,36 @@ impl Keys<'_> {
         &self,
         adapt: fn(Attention) -> Attention,
     ) -> Result<ModelConfig, ConfigError> {
+        let width = self.size("feed_forward_length")?;
+        self.decoder(adapt, Ffn::Dense(DenseFfn { width }))
+    }
+
+    /// As [`Self::dense_decoder`], with experts in all layers. llama.cpp divides the weights of a
+    /// token's experts by their sum in these files, which do not say whether it should.
+    pub(in crate::model) fn moe_decoder(
+        &self,
+        adapt: fn(Attention) -> Attention,
+    ) -> Result<ModelConfig, ConfigError> {
+        // Of dense layers, which there are none of.
+        self.size_opt("feed_forward_length")?;
+        let experts = MoeFfn {
+            num_experts: self.size("expert_count")?,
+            top_k: self.size("expert_used_count")?,
+            width: self.size("expert_feed_forward_length")?,
+            normalise: true,
+        };
+        self.decoder(adapt, Ffn::Moe(experts))
+    }
+
+    fn decoder(
+        &self,
+        adapt: fn(Attention) -> Attention,
+        ffn: Ffn,
+    ) -> Result<ModelConfig, ConfigError> {
         let attention = adapt(self.attention()?);
         let layer = LayerConfig {
             mixer: Mixer::Attention(attention),
-            ffn: Ffn::Dense(DenseFfn {
-                width: self.size("feed_forward_length")?,
-            }),
+            ffn,
         };
         let num_layers = check::num_layers(&self.file, self.size("block_count")?)?;
         Ok(ModelConfig {

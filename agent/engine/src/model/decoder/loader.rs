@@ -3,8 +3,8 @@
 
 use crate::model::{LoadError, ModelConfig, ModelFiles, StepLimits, rope};
 use crate::weights::{LayerRole, Matrix, Role, Weights};
-use pd_compute::{Backend, DType, Epilogue};
-use std::collections::HashSet;
+use pd_compute::{Backend, DType, Epilogue, ExpertSource};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 pub(in crate::model) struct Loader<'a, B: Backend> {
@@ -22,7 +22,7 @@ pub(in crate::model) struct Loader<'a, B: Backend> {
 // === impl Loader ===
 
 impl<'a, B: Backend> Loader<'a, B> {
-    pub(super) fn new(backend: &'a B, files: &'a ModelFiles, limits: StepLimits) -> Self {
+    pub(in crate::model) fn new(backend: &'a B, files: &'a ModelFiles, limits: StepLimits) -> Self {
         Self {
             backend,
             config: &files.config,
@@ -41,7 +41,36 @@ impl<'a, B: Backend> Loader<'a, B> {
             self.packed_bytes as f64 / 1e6,
             self.started.elapsed().as_secs_f64()
         );
-        self.weights.log_unused(&self.used);
+        for (prefix, tensors) in self.unused() {
+            tracing::info!(prefix, tensors, "left tensors of the model unused");
+        }
+    }
+
+    /// Tensors that were not asked for, counted by the beginning of their names.
+    pub(in crate::model) fn unused(&self) -> BTreeMap<String, usize> {
+        self.weights.unused(&self.used)
+    }
+
+    pub(in crate::model) fn backend(&self) -> &'a B {
+        self.backend
+    }
+
+    pub(super) fn config(&self) -> &'a ModelConfig {
+        self.config
+    }
+
+    pub(super) fn limits(&self) -> StepLimits {
+        self.limits
+    }
+
+    /// Whether the files have a tensor of the role.
+    pub(in crate::model) fn contains(&self, role: Role) -> bool {
+        self.weights.contains(role)
+    }
+
+    /// Whether files of this kind have a tensor of the role.
+    pub(in crate::model) fn has_name(&self, role: Role) -> bool {
+        self.weights.name(role).is_some()
     }
 
     /// Width of the residual stream.
@@ -132,6 +161,15 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.packed_bytes += parts.iter().map(Matrix::size_bytes).sum::<usize>();
         let sources: Vec<_> = parts.iter().map(Matrix::source).collect();
         Ok(self.backend.pack_linear(&sources, interleave)?)
+    }
+
+    pub(in crate::model) fn pack_experts(
+        &mut self,
+        experts: &[ExpertSource<'_>],
+    ) -> Result<B::Experts, LoadError> {
+        let matrices = experts.iter().flat_map(|e| [e.gate, e.up, e.down]);
+        self.packed_bytes += matrices.map(|source| source.bytes.len()).sum::<usize>();
+        Ok(self.backend.pack_experts(experts)?)
     }
 
     /// Reserves what a linear needs in addition to its buffers.

@@ -16,6 +16,8 @@ pub(in crate::model) struct Workspace<B: Backend> {
     pub(in crate::model) mixed: B::Buffer,
     /// `[T][Scratch::gated]`.
     pub(in crate::model) gated: B::Buffer,
+    /// Of a model with experts.
+    pub(in crate::model) experts: Option<ExpertSpace<B>>,
     /// `F32 [T][rotary_dim]` of each of the config's ropes.
     pub(in crate::model) ropes: Vec<B::Buffer>,
     /// `[R][Scratch::mixed]`.
@@ -25,6 +27,29 @@ pub(in crate::model) struct Workspace<B: Backend> {
     /// `F32 [R][vocab]`.
     pub(in crate::model) logits: B::Buffer,
 }
+
+/// What a mixture of experts works with.
+#[derive(Debug)]
+pub(in crate::model) struct ExpertSpace<B: Backend> {
+    /// M = rows that go through experts at a time.
+    pub(in crate::model) max_rows: usize,
+    /// `F32 [M][Scratch::experts]`.
+    pub(in crate::model) logits: B::Buffer,
+    /// `U32 [M][Scratch::choices]`.
+    pub(in crate::model) chosen: B::Buffer,
+    /// `F32 [M][Scratch::choices]`.
+    pub(in crate::model) weights: B::Buffer,
+    /// `[M · Scratch::choices][Scratch::expert_width]`.
+    pub(in crate::model) gated: B::Buffer,
+    /// `[M · Scratch::choices][hidden]`.
+    pub(in crate::model) terms: B::Buffer,
+    /// `[M][hidden]`.
+    pub(in crate::model) sums: B::Buffer,
+}
+
+/// The most rows that go through experts at a time: with 8 of 2,048 elements for each, their terms
+/// take 64 MiB.
+const MAX_EXPERT_ROWS: usize = 1024;
 
 /// Elements per row that layers need while they compute. Layers share the memory, so a model needs
 /// the most that any of them does.
@@ -36,6 +61,12 @@ pub(in crate::model) struct Scratch {
     pub(in crate::model) mixed: usize,
     /// Of the feed-forward's inner rows.
     pub(in crate::model) gated: usize,
+    /// Experts that a row may choose from.
+    pub(in crate::model) experts: usize,
+    /// Experts that a row chooses.
+    pub(in crate::model) choices: usize,
+    /// Of an expert's inner rows.
+    pub(in crate::model) expert_width: usize,
 }
 
 // === impl Workspace ===
@@ -50,11 +81,13 @@ impl<B: Backend> Workspace<B> {
             max_tokens,
             max_logit_rows,
         } = limits;
+        let scratch = Scratch::of(config);
         let Scratch {
             projected,
             mixed,
             gated,
-        } = Scratch::of(config);
+            ..
+        } = scratch;
         let dtype = backend.activation_dtype();
         let tokens = |name, width| backend.alloc(name, dtype, max_tokens * width);
         let wanted = |name, width| backend.alloc(name, dtype, max_logit_rows * width);
@@ -68,11 +101,46 @@ impl<B: Backend> Workspace<B> {
             projected: tokens("mixer input", projected)?,
             mixed: tokens("mixer output", mixed)?,
             gated: tokens("feed-forward rows", gated)?,
+            experts: ExpertSpace::alloc(backend, scratch, config.hidden_size, max_tokens)?,
             ropes: ropes.collect::<Result<_, _>>()?,
             wanted_mixed: wanted("mixer output of wanted rows", mixed)?,
             hidden: wanted("hidden rows", config.hidden_size)?,
             logits: backend.alloc("logits", DType::F32, max_logit_rows * config.vocab_size)?,
         })
+    }
+}
+
+// === impl ExpertSpace ===
+
+impl<B: Backend> ExpertSpace<B> {
+    /// `None` for a model without experts.
+    fn alloc(
+        backend: &B,
+        scratch: Scratch,
+        hidden: usize,
+        max_tokens: usize,
+    ) -> Result<Option<Self>, ComputeError> {
+        let Scratch {
+            experts,
+            choices,
+            expert_width,
+            ..
+        } = scratch;
+        if experts == 0 {
+            return Ok(None);
+        }
+        let max_rows = max_tokens.min(MAX_EXPERT_ROWS);
+        let dtype = backend.activation_dtype();
+        let rows = |name, dtype, width| backend.alloc(name, dtype, max_rows * width);
+        Ok(Some(Self {
+            max_rows,
+            logits: rows("router logits", DType::F32, experts)?,
+            chosen: rows("chosen experts", DType::U32, choices)?,
+            weights: rows("weights of experts", DType::F32, choices)?,
+            gated: rows("rows of experts", dtype, choices * expert_width)?,
+            terms: rows("results of experts", dtype, choices * hidden)?,
+            sums: rows("sums of experts", dtype, hidden)?,
+        }))
     }
 }
 
@@ -91,6 +159,9 @@ impl Scratch {
             projected: self.projected.max(other.projected),
             mixed: self.mixed.max(other.mixed),
             gated: self.gated.max(other.gated),
+            experts: self.experts.max(other.experts),
+            choices: self.choices.max(other.choices),
+            expert_width: self.expert_width.max(other.expert_width),
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) static QWEN3: FamilyDef = FamilyDef {
     }),
 };
 
-fn adapt(attention: Attention) -> Attention {
+pub(super) fn adapt(attention: Attention) -> Attention {
     Attention {
         qk_norm: true,
         ..attention

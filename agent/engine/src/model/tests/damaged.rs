@@ -45,7 +45,7 @@ fn a_missing_tensor_is_named() {
 
 #[test]
 fn each_tensor_that_is_missing_or_of_a_wrong_shape_is_named() {
-    for model in ["tiny-llama", "tiny-qwen2"] {
+    for model in ["tiny-llama", "tiny-qwen2", "tiny-qwen3-moe"] {
         let bytes = fs::read(golden(model).join("model.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         for name in file.names() {
@@ -107,6 +107,48 @@ fn a_decoder_beside_other_towers_gives_the_same_logits() {
     let tokens: Vec<u32> = (5..25).collect();
     let expected = alone("tiny-llama", &tokens);
     // An absolute path stands for itself.
+    assert_eq!(alone(folder.path().to_str().unwrap(), &tokens), expected);
+}
+
+/// The matrices of a layer's experts one after another, as newer files of some families have them.
+#[test]
+fn experts_that_lie_in_one_tensor_give_the_same_logits() {
+    let bytes = fs::read(golden("tiny-qwen3-moe/model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let joined = |layer: usize, parts: &[&str]| -> Vec<u8> {
+        let names = (0..8).flat_map(|expert| {
+            let name =
+                move |part| format!("model.layers.{layer}.mlp.experts.{expert}.{part}.weight");
+            parts.iter().map(name)
+        });
+        let data = names.flat_map(|name| file.tensor(&name).unwrap().data().to_vec());
+        data.collect()
+    };
+    let layers = [0, 2, 3].map(|layer| {
+        (
+            layer,
+            joined(layer, &["gate_proj", "up_proj"]),
+            joined(layer, &["down_proj"]),
+        )
+    });
+    let mut tensors = file.tensors();
+    tensors.retain(|(name, _)| !name.contains(".experts."));
+    for (layer, gate_up, down) in &layers {
+        for (name, shape, data) in [
+            ("gate_up_proj", vec![8, 32, 64], gate_up),
+            ("down_proj", vec![8, 64, 16], down),
+        ] {
+            let view = TensorView::new(safetensors::Dtype::BF16, shape, data).unwrap();
+            tensors.push((format!("model.layers.{layer}.mlp.experts.{name}"), view));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = golden("tiny-qwen3-moe/config.json");
+    fs::copy(config, folder.path().join("config.json")).unwrap();
+    let bytes = safetensors::serialize(tensors, None).unwrap();
+    fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    let tokens: Vec<u32> = (5..45).collect();
+    let expected = alone("tiny-qwen3-moe", &tokens);
     assert_eq!(alone(folder.path().to_str().unwrap(), &tokens), expected);
 }
 

@@ -1,0 +1,95 @@
+//! Qwen3 with experts: attention of qwen3, and a mixture of experts in the place of most
+//! feed-forwards. GGUF files of it have experts in all layers.
+
+use super::{Family, FamilyDef, GgufFamily, qwen3};
+use crate::model::config::fields::Fields;
+use crate::model::config::hf::AttentionDefaults;
+use crate::model::config::{
+    Attention, ConfigError, Ffn, LayerConfig, Mixer, ModelConfig, MoeFfn, invalid,
+};
+use crate::weights::names;
+
+pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
+    model_types: &["qwen3_moe"],
+    architectures: &["Qwen3MoeForCausalLM"],
+    // Its class reads no `max_window_layers`, and `intermediate_size` is that of dense layers.
+    neutral: &[
+        "intermediate_size",
+        "max_window_layers",
+        "output_router_logits",
+        "router_aux_loss_coef",
+    ],
+    config,
+    hf_names: names::hf,
+    gguf: Some(GgufFamily {
+        architecture: "qwen3moe",
+        config: |keys| keys.moe_decoder(qwen3::adapt),
+        names: names::gguf,
+        permuted_qk: false,
+    }),
+};
+
+fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
+    let family = Family(&QWEN3_MOE);
+    fields.expect_off("attention_bias")?;
+    let attention = fields.attention(AttentionDefaults {
+        num_kv_heads: Some(4),
+        head_dim: None,
+    })?;
+    let is_windowed = fields.flag("use_sliding_window")?.unwrap_or(false);
+    let window = fields.sliding_window(Some(4096))?;
+    let attention = Attention {
+        window: window.filter(|_| is_windowed),
+        ..qwen3::adapt(attention)
+    };
+    let rope = fields.rope(family, attention.head_dim)?;
+    let layer = |ffn| LayerConfig {
+        mixer: Mixer::Attention(attention),
+        ffn,
+    };
+    let layers = ffns(fields)?.into_iter().map(layer);
+    fields.model(family, vec![rope], layers.collect())
+}
+
+/// Experts in the layers of every `decoder_sparse_step`, but for `mlp_only_layers`.
+fn ffns(fields: &Fields) -> Result<Vec<Ffn>, ConfigError> {
+    const STEP: &str = "decoder_sparse_step";
+    let dense_layers = fields.sizes("mlp_only_layers")?;
+    let step = fields.size_opt(STEP)?.unwrap_or(1);
+    if step == 0 {
+        let expected = "1 or more".to_owned();
+        return Err(invalid(fields.file(), STEP, step, expected));
+    }
+    let experts = Ffn::Moe(experts(fields)?);
+    let ffn = |layer: usize| {
+        if (layer + 1).is_multiple_of(step) && !dense_layers.contains(&layer) {
+            Ok(experts)
+        } else {
+            fields.dense_ffn()
+        }
+    };
+    (0..fields.num_layers()?).map(ffn).collect()
+}
+
+fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
+    const COUNT: &str = "num_experts";
+    // The newer name of the same number.
+    const ALIAS: &str = "num_local_experts";
+    fields.expect_text("hidden_act", "silu")?;
+    let count = match (fields.size_opt(COUNT)?, fields.size_opt(ALIAS)?) {
+        (Some(count), Some(alias)) if count != alias => {
+            let expected = format!("the {COUNT} {count}");
+            return Err(invalid(fields.file(), ALIAS, alias, expected));
+        }
+        (count, alias) => count.or(alias).ok_or_else(|| fields.missing(COUNT))?,
+    };
+    Ok(MoeFfn {
+        num_experts: count,
+        top_k: fields.size("num_experts_per_tok")?,
+        width: fields.size("moe_intermediate_size")?,
+        normalise: fields.flag("norm_topk_prob")?.unwrap_or(false),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Experts, of which each token goes to a few. Rows go through a limited number at a time, since
+//! what experts make takes several times the memory of the rows; no bits depend on that.
+
+mod stored;
+
+use crate::model::LoadError;
+use crate::model::config::MoeFfn;
+use crate::model::decoder::loader::Loader;
+use crate::model::decoder::workspace::{ExpertSpace, Scratch};
+use crate::model::decoder::{LayerCx, Rows};
+use crate::weights::{LayerRole, Role};
+use pd_compute::{
+    Backend, DeviceBuffer as _, Epilogue, ExpertMatrices as _, Linear, MoeExperts, MoeFinish,
+    MoeRoute, Routing, Scores,
+};
+use stored::StoredExperts;
+
+/// A mixture of experts of a layer on a device.
+#[derive(Debug)]
+pub(in crate::model) struct MoeLayer<B: Backend> {
+    config: MoeFfn,
+    /// A row for each expert.
+    router: B::Weight,
+    experts: B::Experts,
+}
+
+pub(super) fn scratch(config: &MoeFfn) -> Scratch {
+    Scratch {
+        experts: config.num_experts,
+        choices: config.top_k,
+        expert_width: config.width,
+        ..Scratch::default()
+    }
+}
+
+// === impl MoeLayer ===
+
+impl<B: Backend> MoeLayer<B> {
+    pub(super) fn load(
+        loader: &mut Loader<'_, B>,
+        layer: usize,
+        config: &MoeFfn,
+    ) -> Result<Self, LoadError> {
+        let role = Role::Layer(layer, LayerRole::Router);
+        let router = loader.matrix(role, config.num_experts, loader.hidden_size())?;
+        let stored = StoredExperts::find(loader, layer, config)?;
+        Ok(Self {
+            config: *config,
+            router: loader.pack(&[router], false)?,
+            experts: loader.pack_experts(&stored.sources())?,
+        })
+    }
+
+    pub(super) fn forward(&self, cx: &LayerCx<'_, B>, norm: &B::Buffer, rows: &Rows<'_, B>) {
+        let space = cx.space.experts.as_ref();
+        let space = space.expect("a model with experts has memory for them");
+        let hidden = self.experts.hidden();
+        for first in (0..rows.count).step_by(space.max_rows) {
+            let count = space.max_rows.min(rows.count - first);
+            let x = rows.x.slice(first * hidden..(first + count) * hidden);
+            cx.backend.rms_norm(cx.norm(&x, norm, count));
+            self.mix(cx, space, count);
+            cx.backend.moe_finish(MoeFinish {
+                sums: &space.sums,
+                shared: None,
+                x: &x,
+                hidden,
+                rows: count,
+            });
+        }
+    }
+
+    /// What the experts of each normed row add up to, in the workspace.
+    fn mix(&self, cx: &LayerCx<'_, B>, space: &ExpertSpace<B>, rows: usize) {
+        let MoeFfn {
+            num_experts,
+            top_k,
+            normalise,
+            ..
+        } = self.config;
+        let x = &cx.space.normed;
+        cx.backend.linear(Linear {
+            x,
+            weight: &self.router,
+            bias: None,
+            epilogue: Epilogue::Store,
+            out: &space.logits,
+            rows,
+        });
+        cx.backend.moe_route(MoeRoute {
+            logits: &space.logits,
+            num_experts,
+            choice_bias: None,
+            routing: Routing {
+                top_k,
+                scores: Scores::Softmax,
+                groups: None,
+                normalise,
+                scale: 1.0,
+            },
+            chosen: &space.chosen,
+            weights: &space.weights,
+            rows,
+        });
+        cx.backend.moe_experts(MoeExperts {
+            x,
+            chosen: &space.chosen,
+            weights: &space.weights,
+            top_k,
+            num_experts,
+            experts: &self.experts,
+            first_expert: 0,
+            bias: None,
+            glu: Epilogue::SwiGlu,
+            gated: &space.gated,
+            terms: &space.terms,
+            sums: &space.sums,
+            rows,
+        });
+    }
+}

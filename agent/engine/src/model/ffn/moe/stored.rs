@@ -1,0 +1,102 @@
+//! How the experts of a layer lie in files: each in tensors of its own, or all of them in one.
+
+use crate::model::LoadError;
+use crate::model::config::MoeFfn;
+use crate::model::decoder::loader::Loader;
+use crate::weights::{ExpertRole, ExpertsRole, LayerRole, Matrix, Role};
+use pd_compute::{Backend, ExpertSource, WeightSource};
+
+/// Experts as files have them.
+pub(super) enum StoredExperts<'a> {
+    /// Gate, up and down of each.
+    Apart(Vec<[Matrix<'a>; 3]>),
+    /// `[experts · width][hidden]`, the last one `[experts · hidden][width]`.
+    Split([Matrix<'a>; 3], Sizes),
+    /// `[experts · 2 · width][hidden]`, gate before up, and as above.
+    Joined([Matrix<'a>; 2], Sizes),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    experts: usize,
+    width: usize,
+    hidden: usize,
+}
+
+// === impl StoredExperts ===
+
+impl<'a> StoredExperts<'a> {
+    pub(super) fn find<B: Backend>(
+        loader: &mut Loader<'a, B>,
+        layer: usize,
+        config: &MoeFfn,
+    ) -> Result<Self, LoadError> {
+        let sizes = Sizes {
+            experts: config.num_experts,
+            width: config.width,
+            hidden: loader.hidden_size(),
+        };
+        let Sizes {
+            experts,
+            width,
+            hidden,
+        } = sizes;
+        let all = |role| Role::Layer(layer, LayerRole::Experts(role));
+        let one = |expert, role| Role::Layer(layer, LayerRole::Expert(expert, role));
+        if loader.contains(all(ExpertsRole::GateUp)) {
+            let gate_up = loader.matrix(all(ExpertsRole::GateUp), experts * 2 * width, hidden)?;
+            let down = loader.matrix(all(ExpertsRole::Down), experts * hidden, width)?;
+            return Ok(Self::Joined([gate_up, down], sizes));
+        }
+        if loader.has_name(one(0, ExpertRole::Gate)) {
+            let mut apart = Vec::with_capacity(experts);
+            for expert in 0..experts {
+                apart.push([
+                    loader.matrix(one(expert, ExpertRole::Gate), width, hidden)?,
+                    loader.matrix(one(expert, ExpertRole::Up), width, hidden)?,
+                    loader.matrix(one(expert, ExpertRole::Down), hidden, width)?,
+                ]);
+            }
+            return Ok(Self::Apart(apart));
+        }
+        let gate = loader.matrix(all(ExpertsRole::Gate), experts * width, hidden)?;
+        let up = loader.matrix(all(ExpertsRole::Up), experts * width, hidden)?;
+        let down = loader.matrix(all(ExpertsRole::Down), experts * hidden, width)?;
+        Ok(Self::Split([gate, up, down], sizes))
+    }
+
+    /// Of every expert.
+    pub(super) fn sources(&self) -> Vec<ExpertSource<'_>> {
+        match self {
+            Self::Apart(experts) => experts
+                .iter()
+                .map(|[gate, up, down]| ExpertSource {
+                    gate: gate.source(),
+                    up: up.source(),
+                    down: down.source(),
+                })
+                .collect(),
+            Self::Split([gate, up, down], sizes) => {
+                let source = |expert| ExpertSource {
+                    gate: nth(gate, expert, sizes.width),
+                    up: nth(up, expert, sizes.width),
+                    down: nth(down, expert, sizes.hidden),
+                };
+                (0..sizes.experts).map(source).collect()
+            }
+            Self::Joined([gate_up, down], sizes) => {
+                let source = |expert| ExpertSource {
+                    gate: nth(gate_up, 2 * expert, sizes.width),
+                    up: nth(gate_up, 2 * expert + 1, sizes.width),
+                    down: nth(down, expert, sizes.hidden),
+                };
+                (0..sizes.experts).map(source).collect()
+            }
+        }
+    }
+}
+
+/// One of the matrices of `rows` rows that lie one after another in a tensor.
+fn nth<'a>(all: &'a Matrix<'_>, index: usize, rows: usize) -> WeightSource<'a> {
+    all.part(index * rows..(index + 1) * rows)
+}

@@ -1,0 +1,96 @@
+//! Published checkpoints by the names and shapes of their tensors (`golden/published`), without
+//! their bytes: each role finds its tensor, and each tensor is asked for or counted as unused.
+
+use super::paper::Paper;
+use super::*;
+use crate::model::decoder::Decoder;
+use crate::model::decoder::loader::Loader;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+
+/// Names of a line of `tensors.txt`: a number in a name may be a set, as `{0..2,5}`.
+fn expanded(name: &str) -> Vec<String> {
+    let Some((before, rest)) = name.split_once('{') else {
+        return vec![name.to_owned()];
+    };
+    let (set, after) = rest.split_once('}').expect("a set has an end");
+    let numbers = set.split(',').flat_map(|part| {
+        let (first, last) = part.split_once("..").unwrap_or((part, part));
+        first.parse::<usize>().unwrap()..=last.parse().unwrap()
+    });
+    let tails = expanded(after);
+    let name = |number: usize| {
+        tails
+            .iter()
+            .map(move |tail| format!("{before}{number}{tail}"))
+    };
+    numbers.flat_map(name).collect()
+}
+
+/// The config, and one file of all tensors, which are a hole.
+fn folder_of(name: &str) -> tempfile::TempDir {
+    let published = golden("published").join(name);
+    let list = fs::read_to_string(published.join("tensors.txt")).unwrap();
+    let mut header = Map::new();
+    let mut end = 0usize;
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let (name, rest) = line.split_once(' ').unwrap();
+        let (dtype, shape) = rest.split_once(' ').unwrap();
+        let shape: Vec<usize> = serde_json::from_str(shape).unwrap();
+        let element = match dtype {
+            "U8" | "F8_E4M3" => 1,
+            "BF16" => 2,
+            "F32" => 4,
+            other => panic!("{name}: {other}"),
+        };
+        for name in expanded(name) {
+            let start = end;
+            end += shape.iter().product::<usize>() * element;
+            let place = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
+            assert!(header.insert(name, place).is_none());
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.json");
+    fs::copy(published.join("config.json"), config).unwrap();
+    let header = Value::Object(header).to_string();
+    let mut file = File::create(folder.path().join("model.safetensors")).unwrap();
+    file.write_all(&(header.len() as u64).to_le_bytes())
+        .unwrap();
+    file.write_all(header.as_bytes()).unwrap();
+    file.set_len((8 + header.len() + end) as u64).unwrap();
+    folder
+}
+
+/// Loads a checkpoint as a model would be, and counts what it leaves unused.
+fn unused(name: &str) -> BTreeMap<String, usize> {
+    let folder = folder_of(name);
+    let files = ModelFiles::open(folder.path()).unwrap();
+    let limits = StepLimits {
+        max_tokens: 1,
+        max_logit_rows: 1,
+    };
+    let mut loader = Loader::new(&Paper, &files, limits);
+    let loaded = Decoder::load_with(&mut loader);
+    loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
+    loader.unused()
+}
+
+#[test]
+fn every_tensor_of_a_published_checkpoint_is_loaded_or_known_to_be_unused() {
+    for name in ["mistral-7b-v0.3", "qwen2.5-7b", "qwen3-30b-a3b"] {
+        assert_eq!(unused(name), BTreeMap::new(), "{name}");
+    }
+}
+
+#[test]
+fn a_set_of_numbers_in_a_name_stands_for_each() {
+    assert_eq!(
+        expanded("a.{0..1,5}.b.{2..3}"),
+        [
+            "a.0.b.2", "a.0.b.3", "a.1.b.2", "a.1.b.3", "a.5.b.2", "a.5.b.3"
+        ]
+    );
+}
