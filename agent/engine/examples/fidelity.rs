@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used, reason = "a check may simply stop")]
 
 use pd_compute::cpu::CpuBackend;
-use pd_engine::model::{KvGroupSpec, Model, ModelFiles, Step, StepLimits, load};
+use pd_engine::model::{
+    KvGroupSpec, Model, ModelFiles, StateSpec, Step, StepLimits, StepStates, load,
+};
 use pd_engine::text::{self, ChatTemplate, Message, Tokenizer};
 use serde::Deserialize;
 use serde_json::Map;

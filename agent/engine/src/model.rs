@@ -15,16 +15,14 @@ mod rope;
 
 use crate::weights::WeightsError;
 use decoder::Decoder;
-use pd_compute::{Backend, BatchView, ComputeError, KvGroupView};
+use pd_compute::{Backend, BatchView, ComputeError, KvGroupView, StateRows, StateView};
 use std::fmt::Debug;
 
 pub use config::{ModelConfig, RopeScaling};
 pub use family::Family;
 pub use files::{ModelFiles, ModelPath, OpenError};
-pub use kv_pool_spec::{KvGroupSpec, KvPoolSpec};
+pub use kv_pool_spec::{KvGroupSpec, KvPoolSpec, StateDtype, StateSpec, StateTensorSpec};
 pub use needs::needs;
-
-use kv_pool_spec::LayerPlace;
 
 /// The largest step for which a model's activations are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +39,20 @@ pub struct Step<'a, B: Backend> {
     pub batch: &'a BatchView<B>,
     /// One view per group of [`KvPoolSpec::groups`], in that order.
     pub kv: &'a [KvGroupView<B>],
+    /// Absent in steps of models without recurrent layers.
+    pub states: Option<StepStates<'a, B>>,
     /// `U32 [num_logit_rows]`: rows of the step whose logits are wanted, usually the last of each
     /// sequence.
     pub logit_rows: &'a B::Buffer,
     pub num_logit_rows: usize,
+}
+
+/// The states of a step.
+#[derive(Debug)]
+pub struct StepStates<'a, B: Backend> {
+    /// One view per state of [`KvPoolSpec::states`], in that order.
+    pub views: &'a [StateView<B>],
+    pub rows: &'a StateRows<B>,
 }
 
 /// A network with its weights on a device.
@@ -57,7 +65,7 @@ pub trait Model<B: Backend>: Debug + Send {
     fn limits(&self) -> StepLimits;
 
     /// Enqueues one step and returns without waiting: K and V of every row go to the batch's out
-    /// slots, and [`Self::logits`] and [`Self::hidden`] hold the wanted rows until the next step.
+    /// slots, states to the slots that the step names, and [`Self::logits`] and [`Self::hidden`] hold the wanted rows until the next step.
     ///
     /// # Panics
     /// When the step is larger than [`Self::limits`].

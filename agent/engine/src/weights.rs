@@ -203,7 +203,20 @@ impl Weights {
     /// # Errors
     /// When it is missing, of another length or quantised.
     pub fn vector(&self, role: Role, len: usize) -> Result<Vec<f32>, WeightsError> {
-        let tensor = self.matrix(role, 1, len)?;
+        self.values(role, 1, len)
+    }
+
+    /// The values of a `rows × columns` matrix, row by row.
+    ///
+    /// # Errors
+    /// When it is missing, of another shape or quantised.
+    pub fn values(
+        &self,
+        role: Role,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Vec<f32>, WeightsError> {
+        let tensor = self.matrix(role, rows, columns)?;
         tensor.to_f32().ok_or_else(|| WeightsError::VectorFormat {
             file: self.path().display().to_string(),
             name: tensor.name.to_owned(),
@@ -223,7 +236,7 @@ impl Weights {
 
 // === impl Matrix ===
 
-impl Matrix<'_> {
+impl<'a> Matrix<'a> {
     pub fn name(&self) -> &str {
         self.name
     }
@@ -252,22 +265,28 @@ impl Matrix<'_> {
         self.bytes.len()
     }
 
+    /// Some of its rows, in this order.
+    pub fn rows(&self, order: impl Iterator<Item = usize>) -> Matrix<'a> {
+        let row_bytes = self.bytes.len() / self.rows;
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        order.for_each(|row| bytes.extend_from_slice(&self.bytes[row * row_bytes..][..row_bytes]));
+        Matrix {
+            rows: bytes.len() / row_bytes,
+            bytes: Cow::Owned(bytes),
+            ..*self
+        }
+    }
+
     /// Undoes llama.cpp's order of Q and K rows, which pairs dimension i of a head with i + half
     /// as neighbours. Rows move whole, so quantised values stay as they are.
-    fn unpermuted(self, heads: usize) -> Self {
-        let row_bytes = self.bytes.len() / self.rows;
+    fn unpermuted(&self, heads: usize) -> Self {
         let head_dim = self.rows / heads;
         let half = head_dim / 2;
-        let mut bytes = Vec::with_capacity(self.bytes.len());
-        for row in 0..self.rows {
+        let from = |row: usize| {
             let (head, dim) = (row / head_dim, row % head_dim);
-            let from = head * head_dim + (dim % half) * 2 + dim / half;
-            bytes.extend_from_slice(&self.bytes[from * row_bytes..][..row_bytes]);
-        }
-        Self {
-            bytes: Cow::Owned(bytes),
-            ..self
-        }
+            head * head_dim + (dim % half) * 2 + dim / half
+        };
+        self.rows((0..self.rows).map(from))
     }
 
     /// The values, or `None` for a quantised format.

@@ -21,6 +21,8 @@ pub struct ModelConfig {
     /// Longest sequence that the model supports, in tokens.
     pub context_len: usize,
     pub rms_norm_eps: f32,
+    /// Norm weights are stored as w and mean 1 + w; those of mixers of their own are not.
+    pub norm_plus_one: bool,
     /// What layers rotate by; attention names one by its place here.
     pub ropes: Vec<Rope>,
     pub layers: Vec<LayerConfig>,
@@ -43,6 +45,7 @@ pub struct LayerConfig {
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
     Attention(Attention),
+    GatedDelta(GatedDelta),
 }
 
 /// Grouped-query attention.
@@ -61,6 +64,21 @@ pub struct Attention {
     pub qkv_bias: bool,
     /// Keys that a query sees, its own included; `None`: all before it.
     pub window: Option<usize>,
+    /// Each query head has a gate beside it: its result is multiplied by the gate's sigmoid.
+    pub gated: bool,
+}
+
+/// A recurrent layer: a short convolution, the gated delta rule, and a norm with a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GatedDelta {
+    /// Heads of queries and of keys.
+    pub num_k_heads: usize,
+    /// A multiple of the k heads.
+    pub num_v_heads: usize,
+    pub k_dim: usize,
+    pub v_dim: usize,
+    /// Rows that the convolution sees, the token's own included.
+    pub taps: usize,
 }
 
 /// What works on each token alone.
@@ -169,12 +187,32 @@ pub enum ConfigError {
     },
 }
 
+// === impl GatedDelta ===
+
+impl GatedDelta {
+    /// Width of the joined q, k and v rows.
+    pub const fn qkv_width(&self) -> usize {
+        2 * self.num_k_heads * self.k_dim + self.v_width()
+    }
+
+    /// Width of the joined v heads.
+    pub const fn v_width(&self) -> usize {
+        self.num_v_heads * self.v_dim
+    }
+}
+
 // === impl Attention ===
 
 impl Attention {
     /// Width of the joined q, k and v rows.
     pub const fn qkv_width(&self) -> usize {
         (self.num_heads + 2 * self.num_kv_heads) * self.head_dim
+    }
+
+    /// Width of a row with the gates of the query heads, if there are any.
+    pub const fn row_width(&self) -> usize {
+        let gates = if self.gated { self.q_width() } else { 0 };
+        self.qkv_width() + gates
     }
 
     /// Width of the joined query heads.

@@ -10,7 +10,7 @@ pub(super) mod workspace;
 
 use super::ffn::FfnLayer;
 use super::mixer::MixerLayer;
-use super::{KvPoolSpec, LayerPlace, LoadError, Model, ModelConfig, ModelFiles, Step, StepLimits};
+use super::{KvPoolSpec, LoadError, Model, ModelConfig, ModelFiles, Step, StepLimits};
 use loader::Loader;
 use pd_compute::{Backend, Embed, Epilogue, GatherRows, Linear, RmsNorm, RopeTable, WriteMode};
 use workspace::Workspace;
@@ -35,7 +35,6 @@ pub(super) struct Decoder<B: Backend> {
 /// A layer on a device. Norm weights are `F32 [hidden]`.
 #[derive(Debug)]
 struct Layer<B: Backend> {
-    place: LayerPlace,
     mixer_norm: B::Buffer,
     mixer: MixerLayer<B>,
     ffn_norm: B::Buffer,
@@ -47,7 +46,6 @@ pub(super) struct LayerCx<'a, B: Backend> {
     pub(super) backend: &'a B,
     pub(super) step: &'a Step<'a, B>,
     pub(super) space: &'a Workspace<B>,
-    pub(super) place: LayerPlace,
     pub(super) eps: f32,
 }
 
@@ -86,7 +84,7 @@ impl<B: Backend> Model<B> for Decoder<B> {
         };
         let last = self.layers.len() - 1;
         for (index, layer) in self.layers.iter().enumerate() {
-            let cx = self.cx(step, layer);
+            let cx = self.cx(step);
             layer.mixer.write(&cx, &layer.mixer_norm);
             if index < last {
                 layer.mixer.mix(&cx);
@@ -123,12 +121,10 @@ impl<B: Backend> Decoder<B> {
 
     pub(super) fn load_with(loader: &mut Loader<'_, B>) -> Result<Self, LoadError> {
         let (backend, config, limits) = (loader.backend(), loader.config(), loader.limits());
-        let kv = KvPoolSpec::of(config);
         let (embedding, lm_head) = loader.tables()?;
         let mut layers = Vec::with_capacity(config.layers.len());
         for (index, layer) in config.layers.iter().enumerate() {
             layers.push(Layer {
-                place: kv.place(index),
                 mixer_norm: loader.input_norm(index)?,
                 mixer: MixerLayer::load(loader, index, &layer.mixer)?,
                 ffn_norm: loader.ffn_norm(index)?,
@@ -137,7 +133,7 @@ impl<B: Backend> Decoder<B> {
         }
         Ok(Self {
             backend: backend.clone(),
-            kv,
+            kv: loader.pool().clone(),
             limits,
             embedding,
             layers,
@@ -160,12 +156,11 @@ impl<B: Backend> Decoder<B> {
         );
     }
 
-    fn cx<'a>(&'a self, step: &'a Step<'a, B>, layer: &Layer<B>) -> LayerCx<'a, B> {
+    fn cx<'a>(&'a self, step: &'a Step<'a, B>) -> LayerCx<'a, B> {
         LayerCx {
             backend: &self.backend,
             step,
             space: &self.workspace,
-            place: layer.place,
             eps: self.config.rms_norm_eps,
         }
     }

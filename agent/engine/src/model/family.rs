@@ -6,6 +6,7 @@ mod llama;
 mod mistral;
 mod qwen2;
 mod qwen3;
+mod qwen3_5;
 mod qwen3_moe;
 
 use super::config::fields::Fields;
@@ -20,6 +21,7 @@ const FAMILIES: &[&FamilyDef] = &[
     &mistral::MISTRAL,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
+    &qwen3_5::QWEN3_5,
     &qwen3_moe::QWEN3_MOE,
 ];
 
@@ -35,6 +37,9 @@ pub(super) struct FamilyDef {
     pub(super) architectures: &'static [&'static str],
     /// Keys of config.json, of those that not every family has, that change no number.
     pub(super) neutral: &'static [&'static str],
+    /// Keys of other parts of a model, beside the decoder's, which are then in `text_config`. `None`: no such files
+    /// are known.
+    pub(super) towers: Option<&'static [&'static str]>,
     pub(super) config: fn(&Fields) -> Result<ModelConfig, ConfigError>,
     pub(super) hf_names: HfNames,
     /// `None`: not read from GGUF files.

@@ -1,12 +1,18 @@
-//! What the KV pool must hold for a model: groups of layers that are stored alike.
+//! What the KV pool must hold for a model: groups of layers whose keys and values are stored alike, and
+//! the states of its recurrent layers.
+
+mod states;
 
 use super::config::ModelConfig;
-use super::mixer;
+use super::mixer::{self, LayerStorage};
+pub use states::{StateDtype, StateSpec, StateTensorSpec};
 
-/// The KV groups of a model: layers that share a page table, dtype, heads and head dim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvPoolSpec {
+    /// Layers that share a page table, dtype, heads and head dim.
     pub groups: Vec<KvGroupSpec>,
+    /// Empty for a model without recurrent layers. The slots of all are one number.
+    pub states: Vec<StateSpec>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +29,10 @@ pub struct KvGroupSpec {
     pub head_dim: usize,
 }
 
-/// Where a layer's keys and values are.
+/// Where a layer's keys and values are, or its states of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LayerPlace {
-    /// In [`KvPoolSpec::groups`].
+    /// In [`KvPoolSpec::groups`], or [`KvPoolSpec::states`].
     pub(super) group: usize,
     /// Among the layers of the group.
     pub(super) ordinal: usize,
@@ -37,30 +43,76 @@ pub(super) struct LayerPlace {
 impl KvPoolSpec {
     /// Layers that are stored alike make a group; groups are in the order of their first layers.
     pub fn of(config: &ModelConfig) -> Self {
-        let mut groups: Vec<KvGroupSpec> = Vec::new();
+        let mut spec = Self {
+            groups: Vec::new(),
+            states: Vec::new(),
+        };
         for (index, layer) in config.layers.iter().enumerate() {
-            let own = mixer::kv_group(&layer.mixer);
-            match groups.iter_mut().find(|group| group.is_like(&own)) {
-                Some(group) => group.layers.push(index),
-                None => groups.push(KvGroupSpec {
-                    layers: vec![index],
-                    ..own
-                }),
+            match mixer::storage(&layer.mixer) {
+                LayerStorage::Pages(group) => spec.add_pages(index, group),
+                LayerStorage::States(states) => {
+                    states
+                        .into_iter()
+                        .for_each(|state| spec.add_state(index, state));
+                }
             }
         }
-        Self { groups }
+        spec
+    }
+
+    fn add_pages(&mut self, layer: usize, own: KvGroupSpec) {
+        match self.groups.iter_mut().find(|group| group.is_like(&own)) {
+            Some(group) => group.layers.push(layer),
+            None => self.groups.push(KvGroupSpec {
+                layers: vec![layer],
+                ..own
+            }),
+        }
+    }
+
+    fn add_state(&mut self, layer: usize, own: StateSpec) {
+        match self.states.iter_mut().find(|state| state.is_like(&own)) {
+            Some(state) => state.layers.push(layer),
+            None => self.states.push(StateSpec {
+                layers: vec![layer],
+                ..own
+            }),
+        }
     }
 
     /// # Panics
     /// If the layer is in no group.
-    pub(super) fn place(&self, layer: usize) -> LayerPlace {
-        let mut groups = self.groups.iter().enumerate();
-        let place = groups.find_map(|(group, spec)| {
-            let ordinal = spec.layers.binary_search(&layer).ok()?;
-            Some(LayerPlace { group, ordinal })
-        });
-        place.expect("every layer of the model is in a group")
+    pub(super) fn pages_of(&self, layer: usize) -> LayerPlace {
+        let layers = self.groups.iter().map(|group| &group.layers);
+        let place = place_in(layers, layer);
+        place.expect("every layer of attention is in a group")
     }
+
+    /// # Panics
+    /// If the layer has no state of the name.
+    pub(super) fn state_of(&self, layer: usize, name: &str) -> LayerPlace {
+        let layers = self.states.iter().map(|state| {
+            let is_named = state.name == name;
+            if is_named { &state.layers[..] } else { &[] }
+        });
+        let place = place_in(layers, layer);
+        place.expect("every recurrent layer is among those of its states")
+    }
+}
+
+fn place_in(
+    mut groups: impl Iterator<Item = impl AsRef<[usize]>>,
+    layer: usize,
+) -> Option<LayerPlace> {
+    let mut group = 0;
+    groups.find_map(|layers| {
+        let found = layers.as_ref().binary_search(&layer).ok();
+        group += 1;
+        found.map(|ordinal| LayerPlace {
+            group: group - 1,
+            ordinal,
+        })
+    })
 }
 
 // === impl KvGroupSpec ===

@@ -3,25 +3,35 @@
 //! behind: `write` is done for all rows, `project` only for those that go on.
 
 mod attention;
+mod gated_delta;
 
 use super::config::Mixer;
 use super::decoder::loader::Loader;
 use super::decoder::workspace::Scratch;
 use super::decoder::{LayerCx, Rows};
-use super::{KvGroupSpec, LoadError};
+use super::{KvGroupSpec, LoadError, StateSpec};
 use attention::AttentionLayer;
+use gated_delta::GatedDeltaLayer;
 use pd_compute::{Backend, OpFeature};
 
 /// A mixer on a device.
 #[derive(Debug)]
 pub(super) enum MixerLayer<B: Backend> {
     Attention(AttentionLayer<B>),
+    GatedDelta(GatedDeltaLayer<B>),
+}
+
+/// What a layer keeps of a sequence in the pool. Which layers are stored alike is not said here.
+pub(super) enum LayerStorage {
+    Pages(KvGroupSpec),
+    States(Vec<StateSpec>),
 }
 
 /// What a mixer needs of the workspace.
 pub(super) fn scratch(config: &Mixer) -> Scratch {
     match config {
         Mixer::Attention(attention) => attention::scratch(attention),
+        Mixer::GatedDelta(delta) => gated_delta::scratch(delta),
     }
 }
 
@@ -29,13 +39,14 @@ pub(super) fn scratch(config: &Mixer) -> Scratch {
 pub(super) fn needs(config: &Mixer) -> Vec<OpFeature> {
     match config {
         Mixer::Attention(attention) => attention::needs(attention),
+        Mixer::GatedDelta(_) => gated_delta::needs(),
     }
 }
 
-/// The group of layers whose keys and values lie beside those of this mixer.
-pub(super) fn kv_group(config: &Mixer) -> KvGroupSpec {
+pub(super) fn storage(config: &Mixer) -> LayerStorage {
     match config {
-        Mixer::Attention(attention) => attention::kv_group(attention),
+        Mixer::Attention(attention) => LayerStorage::Pages(attention::kv_group(attention)),
+        Mixer::GatedDelta(delta) => LayerStorage::States(gated_delta::states(delta)),
     }
 }
 
@@ -51,6 +62,9 @@ impl<B: Backend> MixerLayer<B> {
             Mixer::Attention(config) => {
                 AttentionLayer::load(loader, layer, config).map(Self::Attention)
             }
+            Mixer::GatedDelta(config) => {
+                GatedDeltaLayer::load(loader, layer, config).map(Self::GatedDelta)
+            }
         }
     }
 
@@ -58,6 +72,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn width(&self) -> usize {
         match self {
             Self::Attention(attention) => attention.width(),
+            Self::GatedDelta(delta) => delta.width(),
         }
     }
 
@@ -65,6 +80,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn write(&self, cx: &LayerCx<'_, B>, norm: &B::Buffer) {
         match self {
             Self::Attention(attention) => attention.write(cx, norm),
+            Self::GatedDelta(delta) => delta.write(cx, norm),
         }
     }
 
@@ -72,6 +88,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn mix(&self, cx: &LayerCx<'_, B>) {
         match self {
             Self::Attention(attention) => attention.mix(cx),
+            Self::GatedDelta(delta) => delta.mix(cx),
         }
     }
 
@@ -79,6 +96,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn project(&self, cx: &LayerCx<'_, B>, rows: &Rows<'_, B>) {
         match self {
             Self::Attention(attention) => attention.project(cx, rows),
+            Self::GatedDelta(delta) => delta.project(cx, rows),
         }
     }
 }

@@ -141,12 +141,13 @@ fn likeliest(row: &[f32]) -> u32 {
 }
 
 /// Tiny checkpoints of every family.
-const MODELS: [&str; 6] = [
+const MODELS: [&str; 7] = [
     "tiny-llama",
     "tiny-mistral",
     "tiny-mistral-full",
     "tiny-qwen2",
     "tiny-qwen3",
+    "tiny-qwen3-5",
     "tiny-qwen3-moe",
 ];
 
@@ -184,7 +185,13 @@ fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
 #[test]
 fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
     use pd_compute::tch::{TchBackend, TchConfig, usual_device};
-    for model in ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"] {
+    for model in [
+        "tiny-llama",
+        "tiny-qwen2",
+        "tiny-qwen3",
+        "tiny-qwen3-5",
+        "tiny-qwen3-moe",
+    ] {
         let file = format!("{model}/golden.safetensors");
         for (dtype, bound) in [(DType::F32, GOLDEN_BOUND), (DType::BF16, BFLOAT16_BOUND)] {
             let device = usual_device();
@@ -198,9 +205,15 @@ fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
     }
 }
 
-#[cfg(feature = "tch")]
 fn needs_of(model: &str, dtype: DType) -> pd_compute::OpNeeds {
     needs(&ModelFiles::open(&golden(model)).unwrap().config, dtype)
+}
+
+#[test]
+fn cuda_refuses_recurrent_layers_before_weights_are_read() {
+    let refused = emulated(DType::F32).check_ops(&needs_of("tiny-qwen3-5", DType::F32));
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("gated delta layers"), "{message}");
 }
 
 #[test]
@@ -252,7 +265,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
         page_size in prop::sample::select(vec![1usize, 16, 64]),
         model in prop::sample::select(vec![
-            "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-moe",
+            "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-5", "tiny-qwen3-moe",
             "tiny-gguf/llama-k.gguf",
         ]),
     ) {
@@ -277,6 +290,35 @@ proptest! {
                 runner.forward(&[mate, piece]).swap_remove(1)
             };
             prop_assert_eq!(&rows, &expected[end - 1]);
+        }
+    }
+
+    #[test]
+    fn a_sequence_goes_on_from_a_snapshot_to_the_same_bits(
+        tokens in prop::collection::vec(0u32..384, 3..100),
+        mate in prop::collection::vec(0u32..384, 1..40),
+        at in any::<prop::sample::Index>(),
+        end in any::<prop::sample::Index>(),
+    ) {
+        let kept = 1 + at.index(tokens.len() - 1);
+        let end = kept + end.index(tokens.len() - kept);
+        let expected = alone("tiny-qwen3-5", &tokens);
+        let mut runner = runner("tiny-qwen3-5", 16);
+        // Other tokens follow the snapshot first, in its step and in another.
+        let mut others = tokens.clone();
+        others[kept..].reverse();
+        runner.forward(&[
+            Piece::last_row(1, 0, &mate),
+            Piece::last_row(0, 0, &others[..end]).keeping(kept),
+        ]);
+        if end < tokens.len() {
+            runner.forward(&[Piece::last_row(0, end, &others[end..])]);
+        }
+        // What begins at the snapshot may not have been computed with it.
+        for _ in 0..2 {
+            let resumed = Piece::all(0, kept, &tokens[kept..]).resumed();
+            let rows = runner.forward(&[Piece::last_row(1, mate.len(), &mate[..1]), resumed]);
+            prop_assert_eq!(&rows[1..], &expected[kept..]);
         }
     }
 }

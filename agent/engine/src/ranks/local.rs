@@ -76,6 +76,7 @@ impl<B: Backend> LocalRank<B> {
         self.model.forward(&Step {
             batch: &inputs.batch,
             kv: self.kv.views(),
+            states: None,
             logit_rows: &inputs.logit_rows,
             num_logit_rows: rows,
         });

@@ -26,6 +26,17 @@ pub enum LayerRole {
     QNorm,
     KNorm,
     O,
+    /// Of gated delta layers: q, k and v; the norm's gate; β; the decay.
+    DeltaQkv,
+    DeltaZ,
+    DeltaB,
+    DeltaA,
+    /// `[channels][1][taps]`.
+    Conv,
+    ALog,
+    DtBias,
+    DeltaNorm,
+    DeltaOut,
     FfnNorm,
     Gate,
     Up,
@@ -83,6 +94,15 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         LayerRole::QNorm => "self_attn.q_norm.weight",
         LayerRole::KNorm => "self_attn.k_norm.weight",
         LayerRole::O => "self_attn.o_proj.weight",
+        LayerRole::DeltaQkv => "linear_attn.in_proj_qkv.weight",
+        LayerRole::DeltaZ => "linear_attn.in_proj_z.weight",
+        LayerRole::DeltaB => "linear_attn.in_proj_b.weight",
+        LayerRole::DeltaA => "linear_attn.in_proj_a.weight",
+        LayerRole::Conv => "linear_attn.conv1d.weight",
+        LayerRole::ALog => "linear_attn.A_log",
+        LayerRole::DtBias => "linear_attn.dt_bias",
+        LayerRole::DeltaNorm => "linear_attn.norm.weight",
+        LayerRole::DeltaOut => "linear_attn.out_proj.weight",
         LayerRole::FfnNorm => "post_attention_layernorm.weight",
         LayerRole::Gate => "mlp.gate_proj.weight",
         LayerRole::Up => "mlp.up_proj.weight",
@@ -126,6 +146,15 @@ pub fn gguf(role: Role) -> Option<String> {
         LayerRole::QNorm => "attn_q_norm.weight",
         LayerRole::KNorm => "attn_k_norm.weight",
         LayerRole::O => "attn_output.weight",
+        LayerRole::DeltaQkv
+        | LayerRole::DeltaZ
+        | LayerRole::DeltaB
+        | LayerRole::DeltaA
+        | LayerRole::Conv
+        | LayerRole::ALog
+        | LayerRole::DtBias
+        | LayerRole::DeltaNorm
+        | LayerRole::DeltaOut => return None,
         LayerRole::FfnNorm => "ffn_norm.weight",
         LayerRole::Gate => "ffn_gate.weight",
         LayerRole::Up => "ffn_up.weight",

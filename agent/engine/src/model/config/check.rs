@@ -1,7 +1,9 @@
 //! Bounds of a configuration's numbers, and what must hold between them. Numbers beyond these
 //! bounds are mistakes.
 
-use super::{Attention, ConfigError, DenseFfn, Ffn, Mixer, ModelConfig, MoeFfn, Rope, invalid};
+use super::{
+    Attention, ConfigError, DenseFfn, Ffn, GatedDelta, Mixer, ModelConfig, MoeFfn, Rope, invalid,
+};
 use std::fmt::Display;
 
 const MAX_LAYERS: usize = 1024;
@@ -10,6 +12,7 @@ const MAX_VOCAB: usize = 1 << 22;
 const MAX_HEAD_DIM: usize = 1024;
 const MAX_EXPERTS: usize = 1 << 14;
 const MAX_CONTEXT: usize = 1 << 26;
+const MAX_TAPS: usize = 64;
 
 /// A number of layers, before they are listed.
 ///
@@ -43,6 +46,7 @@ impl ModelConfig {
                     check.attention(attention)?;
                     check.rope(&self.ropes[attention.rope], attention.head_dim)?;
                 }
+                Mixer::GatedDelta(delta) => check.gated_delta(delta)?,
             }
             match &layer.ffn {
                 Ffn::Dense(DenseFfn { width }) => {
@@ -106,6 +110,29 @@ impl Check<'_> {
         self.within("number of experts", moe.num_experts, MAX_EXPERTS)?;
         self.within("number of a token's experts", moe.top_k, moe.num_experts)?;
         self.within("size of an expert", moe.width, MAX_WIDTH)
+    }
+
+    fn gated_delta(&self, delta: &GatedDelta) -> Result<(), ConfigError> {
+        let GatedDelta {
+            num_k_heads,
+            num_v_heads,
+            k_dim,
+            v_dim,
+            taps,
+        } = *delta;
+        self.within("number of linear key heads", num_k_heads, MAX_WIDTH)?;
+        self.within("number of linear value heads", num_v_heads, MAX_WIDTH)?;
+        self.within("linear key head size", k_dim, MAX_HEAD_DIM)?;
+        self.within("linear value head size", v_dim, MAX_HEAD_DIM)?;
+        self.within("convolution size", taps, MAX_TAPS)?;
+        if taps < 2 {
+            return Err(self.invalid("convolution size", taps, format!("2 to {MAX_TAPS}")));
+        }
+        if !num_v_heads.is_multiple_of(num_k_heads) {
+            let expected = format!("a multiple of the {num_k_heads} linear key heads");
+            return Err(self.invalid("number of linear value heads", num_v_heads, expected));
+        }
+        Ok(())
     }
 
     fn rope(&self, rope: &Rope, head_dim: usize) -> Result<(), ConfigError> {

@@ -161,6 +161,26 @@ impl Fields {
             .transpose()
     }
 
+    /// The decoder's keys, where they lie beside those of other parts of a model; keys that it has not
+    /// and that are in `beside` are taken from there.
+    pub(in crate::model) fn nested(
+        &self,
+        key: &'static str,
+        beside: &[&'static str],
+    ) -> Result<Option<Self>, ConfigError> {
+        let mut nested = self.object(key)?;
+        if let Some(nested) = &mut nested {
+            for key in beside {
+                if let Some(value) = self.get(key)
+                    && nested.map.get(*key).is_none_or(Value::is_null)
+                {
+                    nested.map.insert((*key).to_owned(), value.clone());
+                }
+            }
+        }
+        Ok(nested)
+    }
+
     /// A token id or a list of them; none when absent.
     pub(in crate::model) fn ids(&self, key: &'static str) -> Result<Vec<u32>, ConfigError> {
         let Some(value) = self.get(key) else {

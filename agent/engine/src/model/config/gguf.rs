@@ -154,6 +154,7 @@ impl Keys<'_> {
             vocab_size: vocab_size(self)?,
             context_len: self.size("context_length")?,
             rms_norm_eps: narrow(self.require_number("attention.layer_norm_rms_epsilon")?),
+            norm_plus_one: false,
             ropes: vec![self.rope(attention.head_dim)?],
             layers: vec![layer; num_layers],
             tie_word_embeddings: self.gguf.tensor("output.weight").is_none(),
@@ -191,6 +192,7 @@ impl Keys<'_> {
             qk_norm: false,
             qkv_bias: false,
             window: None,
+            gated: false,
         })
     }
 

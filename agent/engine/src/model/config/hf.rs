@@ -114,7 +114,9 @@ pub(super) fn build_config(
         let supported = "unquantised safetensors, or a quantised GGUF file";
         return Err(fields.unsupported("quantization_config", "present", supported));
     }
-    let mut config = (family.def().config)(fields)?;
+    let text = text_config(fields, family)?;
+    let decoder = text.as_ref().unwrap_or(fields);
+    let mut config = (family.def().config)(decoder)?;
     if let Some(generation) = generation {
         for id in generation.ids("eos_token_id")? {
             if !config.eos_token_ids.contains(&id) {
@@ -123,8 +125,29 @@ pub(super) fn build_config(
         }
     }
     config.check(fields.file())?;
-    fields.refuse_unknown(family, &[NEUTRAL, family.def().neutral].concat())?;
+    let neutral = [NEUTRAL, family.def().neutral].concat();
+    decoder.refuse_unknown(family, &neutral)?;
+    if let Some(towers) = family.def().towers.filter(|_| text.is_some()) {
+        fields.refuse_unknown(family, &[NEUTRAL, towers].concat())?;
+    }
     Ok(config)
+}
+
+/// The decoder's keys in a file that describes other parts of the model, too.
+fn text_config(fields: &Fields, family: Family) -> Result<Option<Fields>, ConfigError> {
+    if family.def().towers.is_none() {
+        return Ok(None);
+    }
+    let beside = ["tie_word_embeddings", "bos_token_id", "eos_token_id"];
+    let text = fields.nested("text_config", &beside)?;
+    if let Some(text) = &text
+        && let Some(model_type) = text.text("model_type")?
+        && Family::of_model_type(model_type) != Some(family)
+    {
+        let supported = family.def().model_types.join(", ");
+        return Err(text.unsupported("model_type", &format!("{model_type:?}"), &supported));
+    }
+    Ok(text)
 }
 
 fn family(fields: &Fields) -> Result<Family, ConfigError> {

@@ -35,6 +35,7 @@ fn refusal(key: &str, value: Value) -> String {
 fn head_dim_defaults_to_hidden_over_heads() {
     let head_dim = |value| match with("head_dim", value).unwrap().layers[1].mixer {
         Mixer::Attention(attention) => (attention.head_dim, attention.scale),
+        Mixer::GatedDelta(delta) => panic!("a llama has no {delta:?}"),
     };
     assert_eq!(head_dim(Value::Null), (16, 0.25));
     assert_eq!(head_dim(json!(64)), (64, 0.125));
@@ -106,7 +107,7 @@ fn a_refusal_names_file_key_value_and_what_is_supported() {
     assert_eq!(
         refusal("model_type", json!("mamba2")),
         "m/config.json: model_type is \"mamba2\", which is not supported; supported: llama, \
-         mistral, qwen2, qwen3, qwen3_moe"
+         mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_moe"
     );
     assert_eq!(
         refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0})),

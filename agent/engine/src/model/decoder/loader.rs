@@ -1,7 +1,7 @@
 //! Loads weights onto a device for a decoder and its parts: matrices joined and packed, vectors in
 //! F32. It remembers which tensors were used.
 
-use crate::model::{LoadError, ModelConfig, ModelFiles, StepLimits, rope};
+use crate::model::{KvPoolSpec, LoadError, ModelConfig, ModelFiles, StepLimits, rope};
 use crate::weights::{LayerRole, Matrix, Role, Weights};
 use pd_compute::{Backend, DType, Epilogue, ExpertSource};
 use std::collections::{BTreeMap, HashSet};
@@ -11,6 +11,7 @@ pub(in crate::model) struct Loader<'a, B: Backend> {
     backend: &'a B,
     config: &'a ModelConfig,
     weights: &'a Weights,
+    pool: KvPoolSpec,
     limits: StepLimits,
     started: Instant,
     /// Bytes of the file's matrices so far.
@@ -27,6 +28,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             backend,
             config: &files.config,
             weights: &files.weights,
+            pool: KvPoolSpec::of(&files.config),
             limits,
             started: Instant::now(),
             packed_bytes: 0,
@@ -73,6 +75,11 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.weights.name(role).is_some()
     }
 
+    /// Where layers keep what the pool holds of them.
+    pub(in crate::model) fn pool(&self) -> &KvPoolSpec {
+        &self.pool
+    }
+
     /// Width of the residual stream.
     pub(in crate::model) fn hidden_size(&self) -> usize {
         self.config.hidden_size
@@ -99,16 +106,16 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     pub(super) fn input_norm(&mut self, layer: usize) -> Result<B::Buffer, LoadError> {
         let role = Role::Layer(layer, LayerRole::InputNorm);
-        self.vector(role, self.config.hidden_size)
+        self.norm(role, self.config.hidden_size)
     }
 
     pub(super) fn ffn_norm(&mut self, layer: usize) -> Result<B::Buffer, LoadError> {
         let role = Role::Layer(layer, LayerRole::FfnNorm);
-        self.vector(role, self.config.hidden_size)
+        self.norm(role, self.config.hidden_size)
     }
 
     pub(super) fn output_norm(&mut self) -> Result<B::Buffer, LoadError> {
-        self.vector(Role::OutputNorm, self.config.hidden_size)
+        self.norm(Role::OutputNorm, self.config.hidden_size)
     }
 
     /// The frequencies of each rope; a file's own divisors hold for all.
@@ -152,6 +159,21 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(matrix)
     }
 
+    /// Queries and their gates: heads of both are beside each other in a matrix of one role.
+    pub(in crate::model) fn gated(
+        &mut self,
+        role: Role,
+        (heads, head_dim): (usize, usize),
+    ) -> Result<(Matrix<'a>, Matrix<'a>), LoadError> {
+        let both = self.matrix(role, 2 * heads * head_dim, self.config.hidden_size)?;
+        let half = |second: usize| {
+            let head =
+                |head: usize| (2 * head + second) * head_dim..(2 * head + second + 1) * head_dim;
+            both.rows((0..heads).flat_map(head))
+        };
+        Ok((half(0), half(1)))
+    }
+
     /// One linear of the rows of all `parts`, or of two whose rows take turns.
     pub(in crate::model) fn pack(
         &mut self,
@@ -189,6 +211,41 @@ impl<'a, B: Backend> Loader<'a, B> {
         len: usize,
     ) -> Result<B::Buffer, LoadError> {
         self.joined(&[(role, len)])
+    }
+
+    /// The weight of a norm of `hidden` or a head's elements, as it is applied.
+    pub(in crate::model) fn norm(
+        &mut self,
+        role: Role,
+        len: usize,
+    ) -> Result<B::Buffer, LoadError> {
+        let one = if self.config.norm_plus_one { 1.0 } else { 0.0 };
+        self.mapped(role, len, |weight| weight + one)
+    }
+
+    /// The vector of a role with `f` done to each value, on the device.
+    pub(in crate::model) fn mapped(
+        &mut self,
+        role: Role,
+        len: usize,
+        f: impl Fn(f32) -> f32,
+    ) -> Result<B::Buffer, LoadError> {
+        let values: Vec<f32> = self.values(role, len)?.into_iter().map(f).collect();
+        self.upload("norm weight or gate", &values)
+    }
+
+    /// The columns of a role's `rows × columns` matrix, one after another, in F32 on the device.
+    pub(in crate::model) fn transposed(
+        &mut self,
+        role: Role,
+        rows: usize,
+        columns: usize,
+    ) -> Result<B::Buffer, LoadError> {
+        let values = self.weights.values(role, rows, columns)?;
+        self.used.extend(self.weights.name(role));
+        let column = |column: usize| values.iter().skip(column).step_by(columns).copied();
+        let transposed: Vec<f32> = (0..columns).flat_map(column).collect();
+        self.upload("transposed weight", &transposed)
     }
 
     /// Vectors one after another, on the device.

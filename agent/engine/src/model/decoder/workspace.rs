@@ -12,6 +12,8 @@ pub(in crate::model) struct Workspace<B: Backend> {
     pub(in crate::model) normed: B::Buffer,
     /// `[T][Scratch::projected]`.
     pub(in crate::model) projected: B::Buffer,
+    /// `[T][Scratch::convolved]`.
+    pub(in crate::model) convolved: B::Buffer,
     /// `[T][Scratch::mixed]`.
     pub(in crate::model) mixed: B::Buffer,
     /// `[T][Scratch::gated]`.
@@ -55,8 +57,10 @@ const MAX_EXPERT_ROWS: usize = 1024;
 /// the most that any of them does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::model) struct Scratch {
-    /// Of the mixer's first linear: q, k and v.
+    /// Of the mixer's first linear: q, k and v, and gates.
     pub(in crate::model) projected: usize,
+    /// Of q, k and v after a convolution.
+    pub(in crate::model) convolved: usize,
     /// Of what the mixer makes.
     pub(in crate::model) mixed: usize,
     /// Of the feed-forward's inner rows.
@@ -84,6 +88,7 @@ impl<B: Backend> Workspace<B> {
         let scratch = Scratch::of(config);
         let Scratch {
             projected,
+            convolved,
             mixed,
             gated,
             ..
@@ -99,6 +104,7 @@ impl<B: Backend> Workspace<B> {
             x: tokens("residual stream", config.hidden_size)?,
             normed: tokens("normed rows", config.hidden_size)?,
             projected: tokens("mixer input", projected)?,
+            convolved: tokens("convolved rows", convolved)?,
             mixed: tokens("mixer output", mixed)?,
             gated: tokens("feed-forward rows", gated)?,
             experts: ExpertSpace::alloc(backend, scratch, config.hidden_size, max_tokens)?,
@@ -157,6 +163,7 @@ impl Scratch {
     fn max(self, other: Self) -> Self {
         Self {
             projected: self.projected.max(other.projected),
+            convolved: self.convolved.max(other.convolved),
             mixed: self.mixed.max(other.mixed),
             gated: self.gated.max(other.gated),
             experts: self.experts.max(other.experts),

@@ -12,6 +12,7 @@ pub(super) static LLAMA: FamilyDef = FamilyDef {
     architectures: &["LlamaForCausalLM"],
     // How matrices were cut in training, and a note of SmolLM's.
     neutral: &["pretraining_tp", "is_llama_config"],
+    towers: None,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {

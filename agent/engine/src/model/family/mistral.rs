@@ -14,6 +14,7 @@ pub(super) static MISTRAL: FamilyDef = FamilyDef {
     model_types: &["mistral"],
     architectures: &["MistralForCausalLM"],
     neutral: &[],
+    towers: None,
     config,
     hf_names: names::hf,
     gguf: None,

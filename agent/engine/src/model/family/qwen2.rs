@@ -11,6 +11,7 @@ pub(super) static QWEN2: FamilyDef = FamilyDef {
     model_types: &["qwen2"],
     architectures: &["Qwen2ForCausalLM"],
     neutral: &[],
+    towers: None,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {

@@ -11,6 +11,7 @@ pub(super) static QWEN3: FamilyDef = FamilyDef {
     model_types: &["qwen3"],
     architectures: &["Qwen3ForCausalLM"],
     neutral: &[],
+    towers: None,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {

@@ -19,6 +19,7 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
         "output_router_logits",
         "router_aux_loss_coef",
     ],
+    towers: None,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {

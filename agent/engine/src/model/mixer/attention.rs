@@ -5,16 +5,18 @@ use crate::model::config::Attention;
 use crate::model::decoder::loader::Loader;
 use crate::model::decoder::workspace::Scratch;
 use crate::model::decoder::{LayerCx, Rows};
+use crate::model::kv_pool_spec::LayerPlace;
 use crate::model::{KvGroupSpec, LoadError};
 use crate::weights::{LayerRole, Role};
-use pd_compute::{AttnPaged, Backend, Epilogue, Linear, OpFeature, QkvPrep};
+use pd_compute::{AttnPaged, Backend, DeviceBuffer, Epilogue, Linear, OpFeature, QkvPrep, Strided};
 
 /// Attention of a layer on a device.
 #[derive(Debug)]
 pub(in crate::model) struct AttentionLayer<B: Backend> {
     config: Attention,
     rotary_dim: usize,
-    /// The rows of q, k and v.
+    place: LayerPlace,
+    /// The rows of q, k and v, and of the gates of q's heads.
     qkv: B::Weight,
     /// `F32 [qkv width]`.
     bias: Option<B::Buffer>,
@@ -27,7 +29,7 @@ pub(in crate::model) struct AttentionLayer<B: Backend> {
 
 pub(super) fn scratch(config: &Attention) -> Scratch {
     Scratch {
-        projected: config.qkv_width(),
+        projected: config.row_width(),
         mixed: config.q_width(),
         ..Scratch::default()
     }
@@ -35,7 +37,9 @@ pub(super) fn scratch(config: &Attention) -> Scratch {
 
 pub(super) fn needs(config: &Attention) -> Vec<OpFeature> {
     let window = config.window.map(|_| OpFeature::AttnWindow);
-    window.into_iter().collect()
+    let gate = [OpFeature::AttnGate, OpFeature::StridedQkv];
+    let gate = gate.into_iter().filter(|_| config.gated);
+    window.into_iter().chain(gate).collect()
 }
 
 pub(super) fn kv_group(config: &Attention) -> KvGroupSpec {
@@ -70,11 +74,16 @@ impl<B: Backend> AttentionLayer<B> {
         let hidden = loader.hidden_size();
         let role = |role| Role::Layer(layer, role);
         let (q_width, kv_width) = (config.q_width(), num_kv_heads * head_dim);
-        let qkv = [
-            loader.rotated(role(LayerRole::Q), (num_heads, head_dim))?,
-            loader.rotated(role(LayerRole::K), (num_kv_heads, head_dim))?,
-            loader.matrix(role(LayerRole::V), kv_width, hidden)?,
-        ];
+        let (q, gate) = if config.gated {
+            let (q, gate) = loader.gated(role(LayerRole::Q), (num_heads, head_dim))?;
+            (q, Some(gate))
+        } else {
+            let q = loader.rotated(role(LayerRole::Q), (num_heads, head_dim))?;
+            (q, None)
+        };
+        let k = loader.rotated(role(LayerRole::K), (num_kv_heads, head_dim))?;
+        let v = loader.matrix(role(LayerRole::V), kv_width, hidden)?;
+        let qkv: Vec<_> = [q, k, v].into_iter().chain(gate).collect();
         let o = loader.matrix(role(LayerRole::O), hidden, q_width)?;
         let biases = [
             (role(LayerRole::QBias), q_width),
@@ -82,13 +91,14 @@ impl<B: Backend> AttentionLayer<B> {
             (role(LayerRole::VBias), kv_width),
         ];
         let mut head_norm = |kind| -> Result<Option<B::Buffer>, LoadError> {
-            let norm = qk_norm.then(|| loader.vector(role(kind), head_dim));
+            let norm = qk_norm.then(|| loader.norm(role(kind), head_dim));
             norm.transpose()
         };
         let (q_norm, k_norm) = (head_norm(LayerRole::QNorm)?, head_norm(LayerRole::KNorm)?);
         Ok(Self {
             config: *config,
             rotary_dim: loader.rotary_dim(config.rope),
+            place: loader.pool().pages_of(layer),
             qkv: loader.pack(&qkv, false)?,
             bias: qkv_bias.then(|| loader.joined(&biases)).transpose()?,
             q_norm,
@@ -116,7 +126,7 @@ impl<B: Backend> AttentionLayer<B> {
         cx.backend.norm_linear(cx.norm(&space.x, norm, rows), qkv);
         cx.backend.qkv_prep(QkvPrep {
             qkv: &space.projected,
-            row_stride: self.config.qkv_width(),
+            row_stride: self.config.row_width(),
             bias: self.bias.as_ref(),
             q_norm: self.q_norm.as_ref(),
             k_norm: self.k_norm.as_ref(),
@@ -125,24 +135,30 @@ impl<B: Backend> AttentionLayer<B> {
             rotary_dim: self.rotary_dim,
             num_q_heads: self.config.num_heads,
             batch,
-            kv: &cx.step.kv[cx.place.group],
-            layer: cx.place.ordinal,
+            kv: &cx.step.kv[self.place.group],
+            layer: self.place.ordinal,
         });
     }
 
     pub(super) fn mix(&self, cx: &LayerCx<'_, B>) {
+        let projected = &cx.space.projected;
+        let row_stride = self.config.row_width();
+        let gates = projected.slice(self.config.qkv_width()..projected.len());
         cx.backend.attn_paged(AttnPaged {
-            q: &cx.space.projected,
-            q_row_stride: self.config.qkv_width(),
+            q: projected,
+            q_row_stride: row_stride,
             num_q_heads: self.config.num_heads,
             scale: self.config.scale,
             batch: cx.step.batch,
-            kv: &cx.step.kv[cx.place.group],
-            layer: cx.place.ordinal,
+            kv: &cx.step.kv[self.place.group],
+            layer: self.place.ordinal,
             window: self.config.window,
             sinks: None,
             softcap: None,
-            gate: None,
+            gate: self.config.gated.then_some(Strided {
+                values: &gates,
+                row_stride,
+            }),
             out: &cx.space.mixed,
         });
     }

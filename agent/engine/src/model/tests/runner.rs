@@ -1,10 +1,13 @@
-//! Runs a model over sequences with a small KV pool of its own. Pages are dealt out backwards, so
-//! that no test passes because pages happen to be in order. Shared by the tests beside it and the
+//! Runs a model over sequences with a small KV pool of its own. Pages and state slots are dealt out
+//! backwards, so that no test passes because they happen to be in order, and each step writes a
+//! sequence's states to another slot than it reads. Shared by the tests beside it and the
 //! `fidelity` example.
 
-use super::{KvGroupSpec, Model, ModelFiles, Step, StepLimits, load};
+use super::{KvGroupSpec, Model, ModelFiles, StateSpec, Step, StepLimits, StepStates, load};
 use pd_compute::cpu::{CpuBackend, CpuConfig};
-use pd_compute::{Backend, BatchView, DType, KvCutView, KvGroupView, Ticket};
+use pd_compute::{
+    Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, StateRows, StateView, Ticket,
+};
 use std::path::Path;
 
 /// How large a runner's steps and sequences may be.
@@ -21,6 +24,10 @@ pub(super) struct Runner<B: Backend> {
     model: Box<dyn Model<B>>,
     /// One per group of the model; all have the same pages.
     kv: Vec<KvGroupView<B>>,
+    /// One per state of the model; all have the same slots.
+    states: Vec<StateView<B>>,
+    /// Steps so far of each sequence.
+    turns: Vec<usize>,
     sizes: Sizes,
 }
 
@@ -31,7 +38,14 @@ pub(super) struct Piece<'a> {
     start: usize,
     tokens: &'a [u32],
     all_rows: bool,
+    /// It goes on from the snapshot of its sequence.
+    resumes: bool,
+    /// So many of the tokens are done when a snapshot is taken.
+    snapshot: Option<usize>,
 }
+
+/// For states of a sequence: two in turns, and one for a snapshot.
+const SLOTS_PER_SEQ: usize = 3;
 
 // === impl Piece ===
 
@@ -43,6 +57,8 @@ impl<'a> Piece<'a> {
             start,
             tokens,
             all_rows: true,
+            resumes: false,
+            snapshot: None,
         }
     }
 
@@ -51,6 +67,22 @@ impl<'a> Piece<'a> {
         Self {
             all_rows: false,
             ..Self::all(seq, start, tokens)
+        }
+    }
+
+    /// From the snapshot of its sequence, which was taken `start` tokens from its beginning.
+    pub(super) fn resumed(self) -> Self {
+        Self {
+            resumes: true,
+            ..self
+        }
+    }
+
+    /// With a snapshot after the first `done` of the tokens.
+    pub(super) fn keeping(self, done: usize) -> Self {
+        Self {
+            snapshot: Some(done),
+            ..self
         }
     }
 }
@@ -82,7 +114,15 @@ impl<B: Backend> Runner<B> {
             }
         };
         let spec = model.kv_pool_spec();
+        let num_slots = SLOTS_PER_SEQ * sizes.max_seqs;
+        let states = |spec: &StateSpec| {
+            let len = num_slots * spec.item_elements();
+            let region = backend.alloc_exportable(spec.name, spec.dtype.of(dtype), len);
+            spec.view::<B>(region.unwrap(), num_slots)
+        };
         Self {
+            states: spec.states.iter().map(states).collect(),
+            turns: vec![0; sizes.max_seqs],
             kv: spec.groups.iter().map(pool).collect(),
             backend,
             model,
@@ -100,6 +140,42 @@ impl<B: Backend> Runner<B> {
 
     fn page(&self, seq: usize, index: usize) -> usize {
         self.kv[0].num_pages - 1 - (seq * self.pages_per_seq() + index)
+    }
+
+    /// Of a sequence: where its states are, where they will be, and where its snapshot is.
+    fn slots(&self, seq: usize) -> [usize; SLOTS_PER_SEQ] {
+        let slot = |nth| SLOTS_PER_SEQ * (self.sizes.max_seqs - seq) - 1 - nth;
+        let turn = self.turns[seq] % 2;
+        [slot(turn), slot(1 - turn), slot(2)]
+    }
+
+    /// Which slots the next step reads and writes; the step counts as done then.
+    fn state_rows(&mut self, pieces: &[Piece<'_>]) -> StateRows<B> {
+        let (mut read, mut write, mut snapshot) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in pieces {
+            let [from, to, kept] = self.slots(piece.seq);
+            read.push(match (piece.start, piece.resumes) {
+                (0, _) => NO_SLOT as usize,
+                (_, true) => kept,
+                (_, false) => from,
+            });
+            write.push(to);
+            let is_kept = |done| piece.snapshot == Some(done);
+            let rows = 1..=piece.tokens.len();
+            snapshot.extend(rows.map(|done| {
+                if is_kept(done) {
+                    kept
+                } else {
+                    NO_SLOT as usize
+                }
+            }));
+            self.turns[piece.seq] += 1;
+        }
+        StateRows {
+            read: self.upload(&read),
+            write: self.upload(&write),
+            snapshot: self.upload(&snapshot),
+        }
     }
 
     fn upload(&self, values: &[usize]) -> B::Buffer {
@@ -148,9 +224,15 @@ impl<B: Backend> Runner<B> {
             out_slots: self.upload(&out_slots),
         };
         let logit_rows = self.upload(&wanted);
+        let state_rows = self.state_rows(pieces);
+        let states = StepStates {
+            views: &self.states,
+            rows: &state_rows,
+        };
         self.model.forward(&Step {
             batch: &batch,
             kv: &self.kv,
+            states: (!self.states.is_empty()).then_some(states),
             logit_rows: &logit_rows,
             num_logit_rows: wanted.len(),
         });

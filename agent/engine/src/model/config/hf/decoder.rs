@@ -35,6 +35,7 @@ impl Fields {
             vocab_size: self.size("vocab_size")?,
             context_len: self.context_len()?,
             rms_norm_eps: narrow(self.number("rms_norm_eps")?.unwrap_or(DEFAULT_NORM_EPS)),
+            norm_plus_one: false,
             ropes,
             layers,
             tie_word_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
@@ -72,6 +73,7 @@ impl Fields {
             qk_norm: false,
             qkv_bias: false,
             window: None,
+            gated: false,
         })
     }
 
@@ -99,17 +101,54 @@ impl Fields {
         family: Family,
         rotary_dim: usize,
     ) -> Result<Rope, ConfigError> {
-        let beside = self.number("rope_theta")?;
-        let parameters = match self.object("rope_parameters")? {
+        let parameters = self.rope_parameters()?;
+        let rope = self.rope_of(parameters.as_ref(), rotary_dim)?;
+        if let Some(parameters) = parameters {
+            parameters.refuse_unknown(family, &[])?;
+        }
+        Ok(rope)
+    }
+
+    /// The one rotation of all layers, of a part of each head: of `absent` of it where the file says
+    /// nothing. Pairs may be divided among the coordinates of images; text has one position for all.
+    pub(in crate::model) fn partial_rope(
+        &self,
+        family: Family,
+        head_dim: usize,
+        absent: f64,
+    ) -> Result<Rope, ConfigError> {
+        const FACTOR: &str = "partial_rotary_factor";
+        let parameters = self.rope_parameters()?;
+        let beside = self.number(FACTOR)?;
+        let inside = parameters.as_ref().map(|inside| inside.number(FACTOR));
+        let factor = inside.transpose()?.flatten().or(beside).unwrap_or(absent);
+        if !(0.0..=1.0).contains(&factor) {
+            return Err(self.expect(FACTOR, &Value::from(factor), "0 to 1"));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the reference cuts it off, and it is no more than the head"
+        )]
+        let rotary_dim = (head_dim as f64 * factor) as usize;
+        let rope = self.rope_of(parameters.as_ref(), rotary_dim)?;
+        if let Some(parameters) = parameters {
+            parameters.refuse_unknown(family, &["mrope_section", "mrope_interleaved"])?;
+        }
+        Ok(rope)
+    }
+
+    fn rope_parameters(&self) -> Result<Option<Self>, ConfigError> {
+        Ok(match self.object("rope_parameters")? {
             Some(parameters) => Some(parameters),
             None => self.object("rope_scaling")?,
-        };
+        })
+    }
+
+    fn rope_of(&self, parameters: Option<&Self>, rotary_dim: usize) -> Result<Rope, ConfigError> {
+        let beside = self.number("rope_theta")?;
         let (inside, scaling) = match parameters {
-            Some(parameters) => {
-                let read = (parameters.number("rope_theta")?, rope_scaling(&parameters)?);
-                parameters.refuse_unknown(family, &[])?;
-                read
-            }
+            Some(parameters) => (parameters.number("rope_theta")?, rope_scaling(parameters)?),
             None => (None, RopeScaling::None),
         };
         Ok(Rope {

@@ -16,6 +16,7 @@ fn the_published_configuration_is_read() {
         qk_norm: false,
         qkv_bias: false,
         window: None,
+        gated: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
@@ -27,6 +28,7 @@ fn the_published_configuration_is_read() {
         vocab_size: 131_072,
         context_len: 128_000,
         rms_norm_eps: 1e-5,
+        norm_plus_one: false,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 1_000_000.0,
@@ -41,7 +43,9 @@ fn the_published_configuration_is_read() {
     assert_eq!(read(&config).unwrap(), expected);
     let window = |config: &serde_json::Value| -> Option<usize> {
         let config = read(config).unwrap();
-        let Mixer::Attention(attention) = config.layers[0].mixer;
+        let Mixer::Attention(attention) = config.layers[0].mixer else {
+            panic!("a mistral attends in all layers");
+        };
         assert!(config.layers.iter().all(|layer| *layer == config.layers[0]));
         attention.window
     };

@@ -15,6 +15,7 @@ fn the_published_configuration_is_read() {
         qk_norm: false,
         qkv_bias: true,
         window: None,
+        gated: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
@@ -26,6 +27,7 @@ fn the_published_configuration_is_read() {
         vocab_size: 152_064,
         context_len: 32_768,
         rms_norm_eps: 1e-6,
+        norm_plus_one: false,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 1_000_000.0,

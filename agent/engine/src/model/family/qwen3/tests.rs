@@ -16,6 +16,7 @@ fn the_published_configuration_is_read() {
         qk_norm: true,
         qkv_bias: false,
         window: None,
+        gated: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
@@ -27,6 +28,7 @@ fn the_published_configuration_is_read() {
         vocab_size: 151_936,
         context_len: 262_144,
         rms_norm_eps: 1e-6,
+        norm_plus_one: false,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 5_000_000.0,
@@ -53,7 +55,9 @@ fn layers_have_windows_by_their_types_or_from_one_on() {
     let windowed = |config: &Value| -> Vec<usize> {
         let layers = read(config).unwrap().layers.into_iter().enumerate();
         let windowed = layers.filter(|(_, layer)| {
-            let Mixer::Attention(attention) = layer.mixer;
+            let Mixer::Attention(attention) = layer.mixer else {
+                panic!("a qwen3 attends in all layers");
+            };
             assert!(matches!(attention.window, None | Some(4096)));
             attention.window.is_some()
         });

@@ -18,6 +18,7 @@ fn the_published_configuration_is_read() {
         qk_norm: true,
         qkv_bias: false,
         window: None,
+        gated: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
@@ -34,6 +35,7 @@ fn the_published_configuration_is_read() {
         vocab_size: 151_936,
         context_len: 40_960,
         rms_norm_eps: 1e-6,
+        norm_plus_one: false,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 1_000_000.0,
@@ -87,6 +89,7 @@ fn a_window_that_is_used_is_that_of_every_layer() {
     let layers = read(&config).unwrap().layers;
     let window = |layer: &LayerConfig| match layer.mixer {
         Mixer::Attention(attention) => attention.window,
+        Mixer::GatedDelta(delta) => panic!("no layer is {delta:?}"),
     };
     assert!(layers.iter().all(|layer| window(layer) == Some(4096)));
 }
