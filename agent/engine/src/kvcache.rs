@@ -7,6 +7,7 @@ pub(crate) mod group;
 pub(crate) mod pool;
 pub(crate) mod radix;
 pub(crate) mod req_to_token;
+pub(crate) mod states;
 
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -125,16 +125,12 @@ impl EngineMetrics {
 impl Gauges {
     fn new(registry: &Registry) -> Self {
         let gauge = |name: &str, help: &str| {
-            register(
-                registry,
-                IntGauge::with_opts(opts(name, help)).expect("a valid name"),
-            )
+            let gauge = IntGauge::with_opts(opts(name, help)).expect("a valid name");
+            register(registry, gauge)
         };
         let ratio = |name: &str, help: &str| {
-            register(
-                registry,
-                Gauge::with_opts(opts(name, help)).expect("a valid name"),
-            )
+            let gauge = Gauge::with_opts(opts(name, help)).expect("a valid name");
+            register(registry, gauge)
         };
         let by_state = |name: &str, help: &str| {
             let gauges = IntGaugeVec::new(opts(name, help), &["state"]).expect("a valid name");

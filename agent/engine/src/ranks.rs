@@ -51,6 +51,12 @@ pub(crate) trait Ranks: Debug + Send {
     /// When the device faulted.
     fn hash_pages(&mut self, spans: &[PageSpan]) -> Result<Vec<PayloadHash>, ComputeError>;
 
+    /// Hashes of the states in a slot, one per state of the model, as they are behind the steps in flight.
+    ///
+    /// # Errors
+    /// When the device faulted.
+    fn hash_states(&mut self, slot: StateSlot) -> Result<Vec<PayloadHash>, ComputeError>;
+
     /// Frees the host memory of KV that is not needed any more.
     fn forget(&mut self, kv: HostKv);
 }

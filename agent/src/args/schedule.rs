@@ -32,6 +32,15 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_total_tokens: Option<u32>,
 
+    /// Slots for recurrent states, of running requests and of cached prefixes; derived from
+    /// `--mamba-full-memory-ratio` if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_mamba_cache_size: Option<u32>,
+
+    /// Memory for recurrent states, as a multiple of the memory for KV pages
+    #[arg(long, default_value_t = 0.9, value_name = "RATIO")]
+    pub(crate) mamba_full_memory_ratio: f32,
+
     /// How much of an answer's possible length admission reserves; above 1 is more cautious
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub(crate) schedule_conservativeness: f32,

@@ -31,6 +31,8 @@ pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig
         kv_cache_dtype: model.kv_cache_dtype,
         page_size: schedule.page_size,
         max_total_tokens: schedule.max_total_tokens,
+        max_mamba_cache_size: schedule.max_mamba_cache_size,
+        mamba_full_memory_ratio: schedule.mamba_full_memory_ratio,
         chunked_prefill_size: sizes.chunked_prefill_size,
         max_prefill_tokens: schedule.max_prefill_tokens,
         max_running_requests: sizes.max_running_requests,

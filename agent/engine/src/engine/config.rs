@@ -10,6 +10,9 @@ use pd_protocol::layout::KvDtype;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// SGLang's default.
+const DEFAULT_STATE_RATIO: f32 = 0.9;
+
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// A Hugging Face directory or a GGUF file.
@@ -33,6 +36,10 @@ pub struct EngineConfig {
     pub page_size: u32,
     /// Size of the KV pool in tokens; from the device's memory if absent.
     pub max_total_tokens: Option<u32>,
+    /// SGLang's `--max-mamba-cache-size`: slots for recurrent states; from the device's memory if absent.
+    pub max_mamba_cache_size: Option<u32>,
+    /// SGLang's `--mamba-full-memory-ratio`: memory for recurrent states, as a multiple of the memory for KV pages.
+    pub mamba_full_memory_ratio: f32,
     /// Longest chunk of a prompt in one step; `None` computes prompts whole.
     pub chunked_prefill_size: Option<u32>,
     /// Largest number of prompt tokens in one step, over all requests.
@@ -154,6 +161,8 @@ impl EngineConfig {
             kv_cache_dtype: None,
             page_size: 16,
             max_total_tokens: None,
+            max_mamba_cache_size: None,
+            mamba_full_memory_ratio: DEFAULT_STATE_RATIO,
             chunked_prefill_size: Some(512),
             max_prefill_tokens: 16_384,
             max_running_requests: 32,

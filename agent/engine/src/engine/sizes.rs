@@ -106,23 +106,29 @@ pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> Result<DTyp
     config.kv_cache_dtype.map_or(Ok(activations), pool_dtype)
 }
 
-/// The pool's pages of `dtype`; `memory_bytes` applies if no flag sets their number.
+/// The pool's pages of `dtype` and its slots for recurrent states; `memory` counts where no flag sets their number.
 pub(super) fn pool_shape(
     config: &EngineConfig,
     spec: &KvPoolSpec,
-    dtype: DType,
+    (dtype, activations): (DType, DType),
     memory_bytes: u64,
 ) -> Result<KvPoolShape, StartError> {
     let page_size = config.page_size as usize;
     let page_bytes = page_size * KvPoolShape::bytes_per_token(spec, dtype);
+    let slot_bytes = spec
+        .states
+        .iter()
+        .map(|state| state.item_bytes(activations));
     let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
+    let num_slots = state_slots(config, slot_bytes.clone().sum(), memory)?;
+    let left = memory.saturating_sub(num_slots * slot_bytes.sum::<usize>());
     let tokens = config.max_total_tokens.map(|tokens| tokens as usize);
-    let num_pages = tokens.map_or(memory / page_bytes, |tokens| tokens / page_size);
-    let slots = num_pages * page_size;
+    let num_pages = tokens.map_or(left / page_bytes, |tokens| tokens / page_size);
+    let positions = num_pages * page_size;
     check_flag(
         "--max-total-tokens",
-        slots,
-        slots >= 2 && u32::try_from(slots).is_ok(),
+        positions,
+        positions >= 2 && u32::try_from(positions).is_ok(),
         || {
             let bytes = page_bytes as u64 * 2;
             format!(
@@ -134,7 +140,49 @@ pub(super) fn pool_shape(
         num_pages,
         page_size,
         dtype,
+        num_slots,
     })
+}
+
+/// Slots that cached states may take beside those of running requests: more would not be used before their pages go.
+const CACHED_STATES_PER_REQUEST: usize = 8;
+
+/// Slots for recurrent states of `slot_bytes` each; none of a model without.
+fn state_slots(
+    config: &EngineConfig,
+    slot_bytes: usize,
+    memory: usize,
+) -> Result<usize, StartError> {
+    if slot_bytes == 0 {
+        return Ok(0);
+    }
+    let ratio = config.mamba_full_memory_ratio;
+    check_flag(
+        "--mamba-full-memory-ratio",
+        ratio,
+        ratio.is_finite() && ratio > 0.0,
+        || "give a number above 0".to_owned(),
+    )?;
+    let running = config.max_running_requests as usize;
+    let share = f64::from(ratio) / (1.0 + f64::from(ratio));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a share of memory may be rounded"
+    )]
+    let fit = (memory as f64 * share) as usize / slot_bytes;
+    let slots = match config.max_mamba_cache_size {
+        Some(slots) => slots as usize,
+        None => fit.min(running * (1 + CACHED_STATES_PER_REQUEST)),
+    };
+    check_flag("--max-running-requests", running, running <= slots, || {
+        format!(
+            "each running request needs a recurrent state of {slot_bytes} bytes, and there are {slots} slots; \
+             lower it, or raise --max-mamba-cache-size or --mamba-full-memory-ratio"
+        )
+    })?;
+    Ok(slots)
 }
 
 pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheSizes {
@@ -160,7 +208,7 @@ pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheS
     KvCacheSizes {
         num_pages,
         page_size,
-        num_slots: None,
+        num_slots: (shape.num_slots > 0).then_some(shape.num_slots),
         max_running_requests,
         pre_alloc_size,
         radix,

@@ -131,7 +131,8 @@ fn load<B: Backend>(
     let model = model::load(&backend, &files, step_limits).map_err(model_error)?;
     let spec = model.kv_pool_spec();
     let kv_bytes = device::kv_memory_bytes(&config.device)?;
-    let shape = sizes::pool_shape(config, &spec, kv_dtype, kv_bytes)?;
+    let dtypes = (kv_dtype, backend.activation_dtype());
+    let shape = sizes::pool_shape(config, &spec, dtypes, kv_bytes)?;
     let kv = KvGroups::alloc(&backend, spec, shape)?;
     let transfers = config.mode.transfer().is_some();
     let memory = transfers.then(|| kv.memory(&backend)).transpose()?;
@@ -207,7 +208,8 @@ fn assemble(
         resources,
         mode,
         req_factory,
-        overlaps: config.overlap_schedule.unwrap_or(loaded.overlaps),
+        // A state is observed before the next step overwrites it.
+        overlaps: config.overlap_schedule.unwrap_or(loaded.overlaps) && config.observer.is_none(),
         stopped,
     });
     let scheduler = Scheduler::new(event_loop, commands_tx.sent());

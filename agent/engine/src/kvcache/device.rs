@@ -1,14 +1,31 @@
-//! GPU memory of the pool, as a KV transfer accesses it.
+//! Memory of the pool, as a KV transfer accesses it.
 
+use super::group::ExportError;
 use pd_compute::cuda::CudaMemory;
 use pd_compute::cuda::driver::{DriverError, IpcHandle};
-use pd_kv_transfer::DeviceMemory;
+use pd_compute::{Backend, ExportHandle};
+use pd_kv_transfer::{DeviceMemory, Region};
 use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(crate) struct GpuMemory(pub(crate) CudaMemory);
+struct GpuMemory(CudaMemory);
+
+/// A buffer's whole memory, for a transfer.
+///
+/// # Errors
+/// When it cannot be exported or mapped.
+pub(super) fn map_region<B: Backend>(
+    backend: &B,
+    buffer: &B::Buffer,
+) -> Result<Region, ExportError> {
+    let export = backend.export(buffer)?;
+    Ok(match export.handle {
+        ExportHandle::MemFd(file) => Region::map(file, export.len_bytes)?,
+        ExportHandle::Cuda(memory) => Region::device(Arc::new(GpuMemory(memory))),
+    })
+}
 
 fn text(error: DriverError) -> String {
     error.to_string()

@@ -2,12 +2,12 @@
 //! `[page][kv_head][layer in cut][K,V][slot][head_dim]`, so that a page is one contiguous write,
 //! and so is any range of heads.
 
-use super::device::GpuMemory;
+use super::device::map_region;
+use super::states::StatePool;
 use crate::model::KvPoolSpec;
-use pd_compute::{Backend, ComputeError, DType, ExportHandle, KvCutView, KvGroupView};
+use pd_compute::{Backend, ComputeError, DType, KvCutView, KvGroupView, StateView};
 use pd_kv_transfer::{Region, RegionError};
 use pd_protocol::layout::{KvCut, KvDtype, KvGroup, StateLayout};
-use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct KvGroups<B: Backend> {
@@ -15,6 +15,7 @@ pub(crate) struct KvGroups<B: Backend> {
     shape: KvPoolShape,
     /// One per group of the model's spec, in its order.
     views: Vec<KvGroupView<B>>,
+    states: StatePool<B>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) struct KvPoolShape {
     pub(crate) num_pages: usize,
     pub(crate) page_size: usize,
     pub(crate) dtype: DType,
+    /// Of recurrent states; 0 for a model without.
+    pub(crate) num_slots: usize,
 }
 
 /// A rank's memory as a transfer sees it.
@@ -73,6 +76,7 @@ impl<B: Backend> KvGroups<B> {
             num_pages,
             page_size,
             dtype,
+            num_slots,
         } = shape;
         let mut views = Vec::with_capacity(spec.groups.len());
         for group in &spec.groups {
@@ -89,11 +93,21 @@ impl<B: Backend> KvGroups<B> {
                 cuts: [cut].into(),
             });
         }
-        Ok(Self { spec, shape, views })
+        let states = StatePool::alloc(backend, spec.states.clone(), num_slots)?;
+        Ok(Self {
+            spec,
+            shape,
+            views,
+            states,
+        })
     }
 
     pub(crate) fn views(&self) -> &[KvGroupView<B>] {
         &self.views
+    }
+
+    pub(crate) fn states(&self) -> &[StateView<B>] {
+        self.states.views()
     }
 
     pub(crate) fn dtype(&self) -> DType {
@@ -115,8 +129,8 @@ impl<B: Backend> KvGroups<B> {
             num_pages: self.shape.num_pages,
             groups: self.describe()?,
             regions: self.regions(backend)?,
-            states: Vec::new(),
-            state_regions: Vec::new(),
+            states: self.states.describe(),
+            state_regions: self.states.regions(backend)?,
             activations: wire_dtype(backend.activation_dtype())?,
         })
     }
@@ -157,14 +171,7 @@ impl<B: Backend> KvGroups<B> {
     /// When the memory cannot be exported or mapped.
     fn regions(&self, backend: &B) -> Result<Vec<Region>, ExportError> {
         let cuts = self.views.iter().flat_map(|view| view.cuts.iter());
-        cuts.map(|cut| {
-            let export = backend.export(&cut.region)?;
-            Ok(match export.handle {
-                ExportHandle::MemFd(file) => Region::map(file, export.len_bytes)?,
-                ExportHandle::Cuda(memory) => Region::device(Arc::new(GpuMemory(memory))),
-            })
-        })
-        .collect()
+        cuts.map(|cut| map_region(backend, &cut.region)).collect()
     }
 }
 

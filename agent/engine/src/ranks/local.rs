@@ -6,11 +6,11 @@ mod inputs;
 use super::{HostKv, PageSpan, Ranks};
 use crate::kvcache::group::KvGroups;
 use crate::kvcache::{PageIdx, StateSlot};
-use crate::model::{Model, Step};
+use crate::model::{Model, Step, StepStates};
 use crate::observe::PayloadHash;
 use crate::step::{StepOutput, StepPlan};
 use inputs::{StepBuffers, StepInputs};
-use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, DType, GatherRows};
+use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, CopyStates, DType, GatherRows};
 use pd_compute::{DeviceBuffer, HostBytes, Sample, SampleOut, Ticket};
 use std::collections::{HashMap, VecDeque};
 
@@ -22,8 +22,16 @@ pub(crate) struct LocalRank<B: Backend> {
     kv: KvGroups<B>,
     buffers: StepBuffers<B>,
     in_flight: VecDeque<Launched<B>>,
-    offloaded: HashMap<HostKv, B::Buffer>,
+    offloaded: HashMap<HostKv, Offloaded<B>>,
     last_offload: u64,
+}
+
+/// KV of a request in host memory.
+#[derive(Debug)]
+struct Offloaded<B: Backend> {
+    pages: B::Buffer,
+    /// One per state of the model.
+    states: Vec<B::Buffer>,
 }
 
 /// Read-backs of a step in flight.
@@ -76,7 +84,10 @@ impl<B: Backend> LocalRank<B> {
         self.model.forward(&Step {
             batch: &inputs.batch,
             kv: self.kv.views(),
-            states: None,
+            states: inputs.states.as_ref().map(|rows| StepStates {
+                views: self.kv.states(),
+                rows,
+            }),
             logit_rows: &inputs.logit_rows,
             num_logit_rows: rows,
         });
@@ -91,17 +102,20 @@ impl<B: Backend> LocalRank<B> {
         }
     }
 
-    fn copy_pages(
+    fn copy(
         &self,
         pages: &[PageIdx],
-        host: &B::Buffer,
+        slot: Option<StateSlot>,
+        host: &Offloaded<B>,
         direction: CopyDirection,
     ) -> Result<(), ComputeError> {
-        let indices: Vec<u32> = pages.iter().map(|page| page.0).collect();
-        let page_indices = self
-            .backend
-            .alloc("pages to copy", DType::U32, indices.len())?;
-        self.backend.upload(&page_indices, &indices);
+        let indices = |list: &[u32]| -> Result<B::Buffer, ComputeError> {
+            let indices = self.backend.alloc("KV to copy", DType::U32, list.len())?;
+            self.backend.upload(&indices, list);
+            Ok(indices)
+        };
+        let page_indices: Vec<u32> = pages.iter().map(|page| page.0).collect();
+        let page_indices = indices(&page_indices)?;
         let mut start = 0;
         for (kv, elements) in self.kv.views().iter().zip(self.kv.page_elements()) {
             let end = start + pages.len() * elements;
@@ -109,10 +123,22 @@ impl<B: Backend> LocalRank<B> {
                 kv,
                 page_indices: &page_indices,
                 num_pages: pages.len(),
-                host: &host.slice(start..end),
+                host: &host.pages.slice(start..end),
                 direction,
             });
             start = end;
+        }
+        if let Some(slot) = slot {
+            let slots = indices(&[slot.0])?;
+            for (states, host) in self.kv.states().iter().zip(&host.states) {
+                self.backend.copy_states(CopyStates {
+                    states,
+                    slots: &slots,
+                    num_slots: 1,
+                    host,
+                    direction,
+                });
+            }
         }
         Ok(())
     }
@@ -144,15 +170,19 @@ impl<B: Backend> Ranks for LocalRank<B> {
         pages: &[PageIdx],
         slot: Option<StateSlot>,
     ) -> Result<HostKv, ComputeError> {
-        assert_eq!(slot, None, "no model of this engine has recurrent state");
         let elements = pages.len() * self.kv.page_elements().sum::<usize>();
-        let host = self
-            .backend
-            .alloc_host("offloaded KV", self.kv.dtype(), elements)?;
-        self.copy_pages(pages, &host, CopyDirection::PoolToHost)?;
+        let host = |dtype, len| self.backend.alloc_host("offloaded KV", dtype, len);
+        let states = self.kv.states().iter().filter(|_| slot.is_some());
+        let offloaded = Offloaded {
+            pages: host(self.kv.dtype(), elements)?,
+            states: states
+                .map(|view| host(view.region.dtype(), view.item_len()))
+                .collect::<Result<_, _>>()?,
+        };
+        self.copy(pages, slot, &offloaded, CopyDirection::PoolToHost)?;
         self.backend.fence().wait()?;
         self.last_offload += 1;
-        self.offloaded.insert(HostKv(self.last_offload), host);
+        self.offloaded.insert(HostKv(self.last_offload), offloaded);
         Ok(HostKv(self.last_offload))
     }
 
@@ -162,16 +192,21 @@ impl<B: Backend> Ranks for LocalRank<B> {
         pages: &[PageIdx],
         slot: Option<StateSlot>,
     ) -> Result<(), ComputeError> {
-        assert_eq!(slot, None, "no model of this engine has recurrent state");
-        let host = self.offloaded.remove(&kv);
-        let host = host.expect("offloaded KV is kept until it is reloaded");
-        self.copy_pages(pages, &host, CopyDirection::HostToPool)
+        let offloaded = self.offloaded.remove(&kv);
+        let offloaded = offloaded.expect("offloaded KV is kept until it is reloaded");
+        self.copy(pages, slot, &offloaded, CopyDirection::HostToPool)
     }
 
     fn hash_pages(&mut self, spans: &[PageSpan]) -> Result<Vec<PayloadHash>, ComputeError> {
         let hash =
             |span: &PageSpan| hashes::hash_slots(&self.backend, &self.kv, span.page, &span.slots);
         spans.iter().map(hash).collect()
+    }
+
+    fn hash_states(&mut self, slot: StateSlot) -> Result<Vec<PayloadHash>, ComputeError> {
+        let views = self.kv.states().iter();
+        let hash = |view| hashes::hash_state(&self.backend, view, slot);
+        views.map(hash).collect()
     }
 
     fn forget(&mut self, kv: HostKv) {

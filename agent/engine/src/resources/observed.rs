@@ -53,12 +53,13 @@ impl Resources {
             })
             .collect();
         let hashes = self.ranks.hash_pages(&spans);
+        let states = kv.slot().map(|slot| self.ranks.hash_states(slot));
         self.observe_with(req, || {
             Ok(point(Payload {
                 first_page: pages.start,
                 tokens: kv.len,
                 pages: hashes?,
-                states: Vec::new(),
+                states: states.transpose()?.unwrap_or_default(),
             }))
         });
     }

@@ -2,7 +2,7 @@
 //! and page sizes, batch-mates, cached prefixes and retraction (ARCHITECTURE.md, invariant 9).
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
-use crate::harness::{MODELS, alone_on, mk_config};
+use crate::harness::{LLAMA, MODELS, QWEN3_5, alone_on, mk_config};
 use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised};
 use crate::pair::Pair;
 use pd_engine::engine::{EngineConfig, FinishReason};
@@ -63,7 +63,7 @@ fn a_request_over_what_auto_chooses_is_the_unified_engine_s() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn disaggregated_is_unified(
         model in prop::sample::select(MODELS.to_vec()),
@@ -104,11 +104,18 @@ proptest! {
 
 #[test]
 fn what_decode_kept_in_host_memory_is_unchanged() {
+    for model in [LLAMA, QWEN3_5] {
+        kept_in_host_memory(model);
+    }
+}
+
+fn kept_in_host_memory(model: &str) {
     let requests: Vec<_> = (0..5)
         .map(|seed| mk_unpenalised(&mk_prompt(seed, 30), 150))
         .collect();
     let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
         EngineConfig {
+            model_path: mk_config(model).model_path,
             max_total_tokens: Some(256),
             ..config
         }
@@ -119,7 +126,8 @@ fn what_decode_kept_in_host_memory_is_unchanged() {
         .map(|(request, room)| pair.submit(request, room))
         .collect();
     for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
-        assert_same(&merge(collect(prefill), collect(decode)), &alone(request));
+        let expected = alone_on(model, request);
+        assert_same(&merge(collect(prefill), collect(decode)), &expected);
     }
     assert!(metric(&pair.decode, "pdserve_num_retractions_total") > 0.5);
     assert_both_idle(&pair);

@@ -8,13 +8,16 @@ use pd_engine::sample::params::SamplingParams;
 use std::path::PathBuf;
 
 pub(crate) const LLAMA: &str = "tiny-llama";
+/// Has recurrent states.
+pub(crate) const QWEN3_5: &str = "tiny-qwen3-5";
 /// One of each family that differs in what layers do.
-pub(crate) const MODELS: [&str; 5] = [
+pub(crate) const MODELS: [&str; 6] = [
     LLAMA,
     "tiny-mistral",
     "tiny-qwen2",
     "tiny-qwen3",
     "tiny-qwen3-moe",
+    QWEN3_5,
 ];
 
 /// All events of a request as one.

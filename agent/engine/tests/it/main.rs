@@ -7,4 +7,5 @@ mod faults;
 mod harness;
 mod observed;
 mod pair;
+mod states;
 mod unified;

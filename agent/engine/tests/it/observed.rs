@@ -1,6 +1,8 @@
 //! Observation points: what prefill sends is what decode has, and both are what a unified engine computes.
 
-use crate::harness::{LLAMA, collect, generate, mk_config, mk_prompt, mk_unpenalised, start};
+use crate::harness::{
+    LLAMA, QWEN3_5, collect, generate, mk_config, mk_prompt, mk_unpenalised, start,
+};
 use crate::pair::Pair;
 use parking_lot::Mutex;
 use pd_engine::engine::EngineConfig;
@@ -28,6 +30,30 @@ fn pages(points: &[Point], of: fn(&Point) -> Option<&Payload>) -> Vec<PayloadHas
     pages
 }
 
+fn computed(point: &Point) -> Option<&Payload> {
+    if let Point::Computed(payload) = point {
+        Some(payload)
+    } else {
+        None
+    }
+}
+
+fn before_send(point: &Point) -> Option<&Payload> {
+    if let Point::BeforeSend(payload) = point {
+        Some(payload)
+    } else {
+        None
+    }
+}
+
+fn after_restore(point: &Point) -> Option<&Payload> {
+    if let Point::AfterRestore(payload) = point {
+        Some(payload)
+    } else {
+        None
+    }
+}
+
 fn steps(points: &[Point]) -> Vec<(usize, PayloadHash, u32)> {
     let step = |point: &Point| match *point {
         Point::Step {
@@ -44,20 +70,32 @@ fn steps(points: &[Point]) -> Vec<(usize, PayloadHash, u32)> {
     points.iter().filter_map(step).collect()
 }
 
+/// Hashes of the state after the prompt.
+fn states(points: &[Point], of: fn(&Point) -> Option<&Payload>) -> Vec<PayloadHash> {
+    let last = points.iter().filter_map(of).next_back();
+    last.expect("a payload").states.clone()
+}
+
 #[test]
 fn what_is_sent_is_what_arrives_and_what_one_engine_computes() {
+    compare(LLAMA, 0);
+    compare(QWEN3_5, 2);
+}
+
+fn compare(model: &str, num_states: usize) {
     let request = mk_unpenalised(&mk_prompt(5, 150), 12);
     let observed = |config: EngineConfig| {
         let collector = Arc::new(Collector::default());
         let config = EngineConfig {
             observer: Some(collector.clone()),
+            model_path: mk_config(model).model_path,
             page_size: 16,
             chunked_prefill_size: Some(64),
             ..config
         };
         (config, collector)
     };
-    let (config, alone) = observed(mk_config(LLAMA));
+    let (config, alone) = observed(mk_config(model));
     generate(&start(config), request.clone());
     let collectors = Mutex::new(Vec::new());
     let pair = Pair::start(TransportChoice::Only(Transport::Tcp), |config| {
@@ -74,30 +112,26 @@ fn what_is_sent_is_what_arrives_and_what_one_engine_computes() {
         .iter()
         .flat_map(|collector| collector.0.lock().clone())
         .collect();
-    let sent = pages(&both, |point| match point {
-        Point::BeforeSend(payload) => Some(payload),
-        _ => None,
-    });
-    let restored = pages(&both, |point| match point {
-        Point::AfterRestore(payload) => Some(payload),
-        _ => None,
-    });
-    let computed = pages(&alone, |point| match point {
-        Point::Computed(payload) => Some(payload),
-        _ => None,
-    });
+    let computed = pages(&alone, computed);
     assert_eq!(computed.len(), 10);
-    assert_eq!(sent, computed);
-    assert_eq!(restored, computed);
+    assert_eq!(pages(&both, before_send), computed);
+    assert_eq!(pages(&both, after_restore), computed);
+    let computed = states(&alone, self::computed);
+    assert_eq!(computed.len(), num_states);
+    assert_eq!(states(&both, before_send), computed);
+    assert_eq!(states(&both, after_restore), computed);
     let mut steps_of_both = steps(&both);
     steps_of_both.sort_by_key(|(position, ..)| *position);
     assert_eq!(steps_of_both, steps(&alone));
     assert_eq!(steps_of_both.len(), 12);
     let bytes: u64 = both
         .iter()
-        .filter_map(|point| match point {
-            Point::Sent { bytes, .. } => Some(*bytes),
-            _ => None,
+        .map(|point| {
+            if let Point::Sent { bytes, .. } = point {
+                *bytes
+            } else {
+                0
+            }
         })
         .sum();
     assert!(bytes > 0);

@@ -138,7 +138,7 @@ pub(super) const GROUPS: &[Group] = &[
     },
     Group {
         meaning: Meaning::WithoutEffect(
-            "supported models are dense, with full attention in every layer",
+            "kernels and caches of other kinds of layers are not chosen by flags here",
         ),
         flags: "qsa-indexer-dtype= dsa-prefill-backend= dsv4-prefill-backend= dsa-triton-union= \
                 dsa-decode-backend= dsv4-attn-backend= dsa-paged-mqa-logits-backend= \
@@ -150,7 +150,7 @@ pub(super) const GROUPS: &[Group] = &[
                 enable-int8-mamba-checkpoint int8-mamba-ckpt-size= linear-attn-backend= \
                 linear-attn-decode-backend= linear-attn-prefill-backend= linear-attn-verify-backend= \
                 enable-linear-replayssm linear-replayssm-cache-len= enable-linear-replayssm-spec \
-                max-mamba-cache-size= mamba-full-memory-ratio= c128-page-size= \
+                c128-page-size= \
                 swa-full-tokens-ratio= swa-prefix-tails= disable-hybrid-swa-memory \
                 enable-encoder-swa-bounded-replay enable-decoder-swa-bounded-replay \
                 no-enable-decoder-swa-bounded-replay enable-page-major-kv-layout \

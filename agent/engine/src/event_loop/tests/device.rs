@@ -245,6 +245,10 @@ impl Ranks for Device {
         unreachable!("these tests observe nothing")
     }
 
+    fn hash_states(&mut self, _slot: StateSlot) -> Result<Vec<PayloadHash>, ComputeError> {
+        unreachable!("these tests observe nothing")
+    }
+
     fn forget(&mut self, _kv: HostKv) {}
 }
 

@@ -1,9 +1,9 @@
-//! Hashes of pages, for observation.
+//! Hashes of pages and states, for observation.
 
-use crate::kvcache::PageIdx;
 use crate::kvcache::group::KvGroups;
+use crate::kvcache::{PageIdx, StateSlot};
 use crate::observe::{PayloadHash, PayloadHasher};
-use pd_compute::{Backend, ComputeError, DeviceBuffer, KvCutView, KvGroupView, Ticket};
+use pd_compute::{Backend, ComputeError, DeviceBuffer, KvCutView, KvGroupView, StateView, Ticket};
 use std::ops::Range;
 
 /// Of these slots of a page, over all groups, in queue order.
@@ -25,6 +25,33 @@ pub(super) fn hash_slots<B: Backend>(
                 .wait()?;
             push_cut(&mut hasher, view, cut, bytes.as_bytes(), slots);
         }
+    }
+    Ok(hasher.finish())
+}
+
+/// Of a slot, in queue order.
+///
+/// # Errors
+/// When the device faulted.
+pub(super) fn hash_state<B: Backend>(
+    backend: &B,
+    view: &StateView<B>,
+    slot: StateSlot,
+) -> Result<PayloadHash, ComputeError> {
+    let start = slot.0 as usize * view.item_len();
+    let item = view.region.slice(start..start + view.item_len());
+    let bytes = backend.read(&item).wait()?;
+    let size = view.region.dtype().size_bytes();
+    let mut hasher = PayloadHasher::default();
+    let mut base = 0;
+    for tensor in view.tensors.iter() {
+        for layer in 0..view.num_layers {
+            for head in 0..tensor.heads {
+                let place = base + (head * view.num_layers + layer) * tensor.elements;
+                hasher.push(&bytes.as_bytes()[place * size..(place + tensor.elements) * size]);
+            }
+        }
+        base += tensor.heads * view.num_layers * tensor.elements;
     }
     Ok(hasher.finish())
 }

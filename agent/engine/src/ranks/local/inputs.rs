@@ -3,7 +3,7 @@
 use crate::sample::params::TOP_LOGPROBS_MAX;
 use crate::step::{StepPlan, StepShape};
 use pd_compute::{Backend, BatchView, ComputeError, DType, DeviceBuffer, SampleOut};
-use pd_compute::{SamplingRow, SamplingView};
+use pd_compute::{SamplingRow, SamplingView, StateRows};
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(super) struct StepInputs<B: Backend> {
     /// `U32 [num_tokens]`, if the step carries tokens.
     pub(super) carried_rows: Option<B::Buffer>,
     pub(super) sampling: SamplingView<B>,
+    /// Of a model with recurrent state.
+    pub(super) states: Option<StateRows<B>>,
 }
 
 // === impl StepBuffers ===
@@ -40,7 +42,7 @@ impl<B: Backend> StepBuffers<B> {
         let u32s = |name: &str, len: usize| backend.alloc(name, DType::U32, len);
         let f32s = |name: &str, len: usize| backend.alloc(name, DType::F32, len);
         let top_len = max_logit_rows * TOP_LOGPROBS_MAX as usize;
-        let words = 3 * max_tokens + 4 * max_seqs + max_logit_rows * (SamplingRow::WORDS + 1);
+        let words = 4 * max_tokens + 6 * max_seqs + max_logit_rows * (SamplingRow::WORDS + 1);
         Ok(Self {
             words: u32s(INPUTS, words.next_power_of_two())?,
             tokens: u32s("sampled tokens", max_logit_rows)?,
@@ -105,6 +107,11 @@ impl<B: Backend> StepBuffers<B> {
                 token_counts: at(&places.token_counts),
                 logit_bias: at(&places.logit_bias),
             },
+            states: shape.has_states.then(|| StateRows {
+                read: at(&places.state_read),
+                write: at(&places.state_write),
+                snapshot: at(&places.state_snapshots),
+            }),
         })
     }
 }

@@ -23,7 +23,10 @@ fn wrong_keys() -> Vec<Row> {
             CONFIG,
             "model_type",
             json!("mamba2"),
-            &["mamba2", "supported: llama, mistral, qwen2, qwen3, qwen3_moe"],
+            &[
+                "mamba2",
+                "supported: llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_moe",
+            ],
         ),
         (
             "no family",
