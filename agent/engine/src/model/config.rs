@@ -106,6 +106,8 @@ pub struct MoeFfn {
     pub width: usize,
     /// The weights of a token's experts are divided by their sum.
     pub normalise: bool,
+    /// A feed-forward that every token goes through, by a factor of its own between 0 and 1.
+    pub shared: Option<DenseFfn>,
 }
 
 /// A rotation of queries and keys by their position.

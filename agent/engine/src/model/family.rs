@@ -7,6 +7,7 @@ mod mistral;
 mod qwen2;
 mod qwen3;
 mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
 
 use super::config::fields::Fields;
@@ -22,6 +23,7 @@ const FAMILIES: &[&FamilyDef] = &[
     &qwen2::QWEN2,
     &qwen3::QWEN3,
     &qwen3_5::QWEN3_5,
+    &qwen3_5_moe::QWEN3_5_MOE,
     &qwen3_moe::QWEN3_MOE,
 ];
 

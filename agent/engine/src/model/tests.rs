@@ -141,7 +141,8 @@ fn likeliest(row: &[f32]) -> u32 {
 }
 
 /// Tiny checkpoints of every family.
-const MODELS: [&str; 7] = [
+const MODELS: [&str; 8] = [
+    "tiny-qwen3-5-moe",
     "tiny-llama",
     "tiny-mistral",
     "tiny-mistral-full",
@@ -265,7 +266,7 @@ proptest! {
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
         page_size in prop::sample::select(vec![1usize, 16, 64]),
         model in prop::sample::select(vec![
-            "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-5", "tiny-qwen3-moe",
+            "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-5", "tiny-qwen3-5-moe", "tiny-qwen3-moe",
             "tiny-gguf/llama-k.gguf",
         ]),
     ) {

@@ -43,6 +43,10 @@ pub enum LayerRole {
     Down,
     /// Scores of all experts.
     Router,
+    /// Of the expert that all tokens go through.
+    Shared(ExpertRole),
+    /// The factor of that expert.
+    SharedGate,
     /// Of one expert, which files with a tensor for each have.
     Expert(usize, ExpertRole),
     /// Of all experts of the layer, one after another.
@@ -108,6 +112,10 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         LayerRole::Up => "mlp.up_proj.weight",
         LayerRole::Down => "mlp.down_proj.weight",
         LayerRole::Router => "mlp.gate.weight",
+        LayerRole::Shared(ExpertRole::Gate) => "mlp.shared_expert.gate_proj.weight",
+        LayerRole::Shared(ExpertRole::Up) => "mlp.shared_expert.up_proj.weight",
+        LayerRole::Shared(ExpertRole::Down) => "mlp.shared_expert.down_proj.weight",
+        LayerRole::SharedGate => "mlp.shared_expert_gate.weight",
         LayerRole::Expert(expert, role) => {
             let matrix = match role {
                 ExpertRole::Gate => "gate",
@@ -160,6 +168,10 @@ pub fn gguf(role: Role) -> Option<String> {
         LayerRole::Up => "ffn_up.weight",
         LayerRole::Down => "ffn_down.weight",
         LayerRole::Router => "ffn_gate_inp.weight",
+        LayerRole::Shared(ExpertRole::Gate) => "ffn_gate_shexp.weight",
+        LayerRole::Shared(ExpertRole::Up) => "ffn_up_shexp.weight",
+        LayerRole::Shared(ExpertRole::Down) => "ffn_down_shexp.weight",
+        LayerRole::SharedGate => "ffn_gate_inp_shexp.weight",
         LayerRole::Expert(..) => return None,
         LayerRole::Experts(role) => match role {
             ExpertsRole::Gate => "ffn_gate_exps.weight",

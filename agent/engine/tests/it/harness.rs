@@ -11,13 +11,14 @@ pub(crate) const LLAMA: &str = "tiny-llama";
 /// Has recurrent states.
 pub(crate) const QWEN3_5: &str = "tiny-qwen3-5";
 /// One of each family that differs in what layers do.
-pub(crate) const MODELS: [&str; 6] = [
+pub(crate) const MODELS: [&str; 7] = [
     LLAMA,
     "tiny-mistral",
     "tiny-qwen2",
     "tiny-qwen3",
     "tiny-qwen3-moe",
     QWEN3_5,
+    "tiny-qwen3-5-moe",
 ];
 
 /// All events of a request as one.

@@ -109,7 +109,10 @@ impl Check<'_> {
     fn experts(&self, moe: &MoeFfn) -> Result<(), ConfigError> {
         self.within("number of experts", moe.num_experts, MAX_EXPERTS)?;
         self.within("number of a token's experts", moe.top_k, moe.num_experts)?;
-        self.within("size of an expert", moe.width, MAX_WIDTH)
+        self.within("size of an expert", moe.width, MAX_WIDTH)?;
+        moe.shared.map_or(Ok(()), |DenseFfn { width }| {
+            self.within("size of the shared expert", width, MAX_WIDTH)
+        })
     }
 
     fn gated_delta(&self, delta: &GatedDelta) -> Result<(), ConfigError> {

@@ -133,6 +133,7 @@ impl Keys<'_> {
             top_k: self.size("expert_used_count")?,
             width: self.size("expert_feed_forward_length")?,
             normalise: true,
+            shared: None,
         };
         self.decoder(adapt, Ffn::Moe(experts))
     }

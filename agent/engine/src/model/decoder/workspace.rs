@@ -47,6 +47,17 @@ pub(in crate::model) struct ExpertSpace<B: Backend> {
     pub(in crate::model) terms: B::Buffer,
     /// `[M][hidden]`.
     pub(in crate::model) sums: B::Buffer,
+    /// Of the expert that all rows go through.
+    pub(in crate::model) shared: Option<SharedSpace<B>>,
+}
+
+/// What a shared expert makes.
+#[derive(Debug)]
+pub(in crate::model) struct SharedSpace<B: Backend> {
+    /// `[M][hidden]`.
+    pub(in crate::model) values: B::Buffer,
+    /// `F32 [M]`: its factor before the sigmoid.
+    pub(in crate::model) gate: B::Buffer,
 }
 
 /// The most rows that go through experts at a time: with 8 of 2,048 elements for each, their terms
@@ -71,6 +82,8 @@ pub(in crate::model) struct Scratch {
     pub(in crate::model) choices: usize,
     /// Of an expert's inner rows.
     pub(in crate::model) expert_width: usize,
+    /// There is an expert that all rows go through.
+    pub(in crate::model) shared: bool,
 }
 
 // === impl Workspace ===
@@ -130,6 +143,7 @@ impl<B: Backend> ExpertSpace<B> {
             experts,
             choices,
             expert_width,
+            shared,
             ..
         } = scratch;
         if experts == 0 {
@@ -138,6 +152,14 @@ impl<B: Backend> ExpertSpace<B> {
         let max_rows = max_tokens.min(MAX_EXPERT_ROWS);
         let dtype = backend.activation_dtype();
         let rows = |name, dtype, width| backend.alloc(name, dtype, max_rows * width);
+        let shared = if shared {
+            Some(SharedSpace {
+                values: rows("results of the shared expert", dtype, hidden)?,
+                gate: rows("factors of the shared expert", DType::F32, 1)?,
+            })
+        } else {
+            None
+        };
         Ok(Some(Self {
             max_rows,
             logits: rows("router logits", DType::F32, experts)?,
@@ -146,6 +168,7 @@ impl<B: Backend> ExpertSpace<B> {
             gated: rows("rows of experts", dtype, choices * expert_width)?,
             terms: rows("results of experts", dtype, choices * hidden)?,
             sums: rows("sums of experts", dtype, hidden)?,
+            shared,
         }))
     }
 }
@@ -169,6 +192,7 @@ impl Scratch {
             experts: self.experts.max(other.experts),
             choices: self.choices.max(other.choices),
             expert_width: self.expert_width.max(other.expert_width),
+            shared: self.shared | other.shared,
         }
     }
 }

@@ -5,7 +5,9 @@
 use super::{Family, FamilyDef};
 use crate::model::config::fields::Fields;
 use crate::model::config::hf::AttentionDefaults;
-use crate::model::config::{Attention, ConfigError, GatedDelta, LayerConfig, Mixer, ModelConfig};
+use crate::model::config::{
+    Attention, ConfigError, Ffn, GatedDelta, LayerConfig, Mixer, ModelConfig,
+};
 use crate::weights::names;
 
 /// What the family's class in transformers takes for keys that are not written.
@@ -14,25 +16,36 @@ const DEFAULT_ROTATED: f64 = 0.25;
 
 const LAYER_TYPES: &str = "layer_types";
 
+/// Keys beside the decoder's.
+pub(super) const TOWERS: &[&str] = &[
+    "image_token_id",
+    "video_token_id",
+    "vision_config",
+    "vision_end_token_id",
+    "vision_start_token_id",
+];
+
 pub(super) static QWEN3_5: FamilyDef = FamilyDef {
     model_types: &["qwen3_5", "qwen3_5_text"],
     architectures: &["Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"],
     // Draft layers are not read.
     neutral: &["mtp_num_hidden_layers"],
-    towers: Some(&[
-        "image_token_id",
-        "video_token_id",
-        "vision_config",
-        "vision_end_token_id",
-        "vision_start_token_id",
-    ]),
+    towers: Some(TOWERS),
     config,
     hf_names: names::hf,
     gguf: None,
 };
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let family = Family(&QWEN3_5);
+    decoder(fields, Family(&QWEN3_5), fields.dense_ffn()?)
+}
+
+/// A decoder of this kind with `ffn` in all layers.
+pub(super) fn decoder(
+    fields: &Fields,
+    family: Family,
+    ffn: Ffn,
+) -> Result<ModelConfig, ConfigError> {
     fields.expect_off("attention_bias")?;
     fields.expect_off("mtp_use_dedicated_embeddings")?;
     fields.expect_text("mamba_ssm_dtype", "float32")?;
@@ -47,7 +60,7 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
             head_dim: Some(256),
         })?
     };
-    let (delta, ffn) = (gated_delta(fields)?, fields.dense_ffn()?);
+    let delta = gated_delta(fields)?;
     let layer = |is_full| LayerConfig {
         mixer: if is_full {
             Mixer::Attention(attention)

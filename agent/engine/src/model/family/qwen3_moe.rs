@@ -72,7 +72,8 @@ fn ffns(fields: &Fields) -> Result<Vec<Ffn>, ConfigError> {
     (0..fields.num_layers()?).map(ffn).collect()
 }
 
-fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
+/// The experts of a layer. What they weigh is divided by its sum if a key says so.
+pub(super) fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
     const COUNT: &str = "num_experts";
     // The newer name of the same number.
     const ALIAS: &str = "num_local_experts";
@@ -89,6 +90,7 @@ fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
         top_k: fields.size("num_experts_per_tok")?,
         width: fields.size("moe_intermediate_size")?,
         normalise: fields.flag("norm_topk_prob")?.unwrap_or(false),
+        shared: None,
     })
 }
 

@@ -14,13 +14,14 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// Published configurations, one of each family.
-const PUBLISHED: [&str; 6] = [
+const PUBLISHED: [&str; 7] = [
     "Llama-3.1-8B",
     "Mistral-Nemo-Base-2407",
     "Qwen2-7B-Instruct",
     "Qwen3-4B-Instruct-2507",
     "qwen3-30b-a3b",
     "qwen3.5-27b",
+    "qwen3.5-35b-a3b",
 ];
 
 pub(super) fn published(name: &str) -> Value {

@@ -1,6 +1,7 @@
 //! Experts, of which each token goes to a few. Rows go through a limited number at a time, since
 //! what experts make takes several times the memory of the rows; no bits depend on that.
 
+mod shared;
 mod stored;
 
 use crate::model::LoadError;
@@ -13,6 +14,7 @@ use pd_compute::{
     Backend, DeviceBuffer as _, Epilogue, ExpertMatrices as _, Linear, MoeExperts, MoeFinish,
     MoeRoute, Routing, Scores,
 };
+use shared::SharedExpert;
 use stored::StoredExperts;
 
 /// A mixture of experts of a layer on a device.
@@ -22,6 +24,7 @@ pub(in crate::model) struct MoeLayer<B: Backend> {
     /// A row for each expert.
     router: B::Weight,
     experts: B::Experts,
+    shared: Option<SharedExpert<B>>,
 }
 
 pub(super) fn scratch(config: &MoeFfn) -> Scratch {
@@ -29,6 +32,8 @@ pub(super) fn scratch(config: &MoeFfn) -> Scratch {
         experts: config.num_experts,
         choices: config.top_k,
         expert_width: config.width,
+        gated: config.shared.map_or(0, |shared| shared.width),
+        shared: config.shared.is_some(),
         ..Scratch::default()
     }
 }
@@ -48,6 +53,10 @@ impl<B: Backend> MoeLayer<B> {
             config: *config,
             router: loader.pack(&[router], false)?,
             experts: loader.pack_experts(&stored.sources())?,
+            shared: config
+                .shared
+                .map(|shared| SharedExpert::load(loader, layer, &shared))
+                .transpose()?,
         })
     }
 
@@ -60,9 +69,11 @@ impl<B: Backend> MoeLayer<B> {
             let x = rows.x.slice(first * hidden..(first + count) * hidden);
             cx.backend.rms_norm(cx.norm(&x, norm, count));
             self.mix(cx, space, count);
+            let shared = self.shared.as_ref();
+            let shared = shared.map(|shared| shared.forward(cx, space, count));
             cx.backend.moe_finish(MoeFinish {
                 sums: &space.sums,
-                shared: None,
+                shared,
                 x: &x,
                 hidden,
                 rows: count,

@@ -27,6 +27,7 @@ fn the_published_configuration_is_read() {
             top_k: 8,
             width: 768,
             normalise: true,
+            shared: None,
         }),
     };
     let expected = ModelConfig {

@@ -1,0 +1,75 @@
+//! The expert that every token goes through, by a factor that a token decides for itself.
+
+use crate::model::LoadError;
+use crate::model::config::DenseFfn;
+use crate::model::decoder::LayerCx;
+use crate::model::decoder::loader::Loader;
+use crate::model::decoder::workspace::ExpertSpace;
+use crate::weights::{ExpertRole, LayerRole, Role};
+use pd_compute::{Backend, Epilogue, Linear, SharedRows};
+
+/// A shared expert on a device.
+#[derive(Debug)]
+pub(super) struct SharedExpert<B: Backend> {
+    /// The rows of gate and up, in turns.
+    gate_up: B::Weight,
+    down: B::Weight,
+    /// One row: the factor before its sigmoid.
+    gate: B::Weight,
+}
+
+// === impl SharedExpert ===
+
+impl<B: Backend> SharedExpert<B> {
+    pub(super) fn load(
+        loader: &mut Loader<'_, B>,
+        layer: usize,
+        config: &DenseFfn,
+    ) -> Result<Self, LoadError> {
+        let (hidden, width) = (loader.hidden_size(), config.width);
+        let role = |role| Role::Layer(layer, role);
+        let shared = |part| role(LayerRole::Shared(part));
+        let gate_up = [
+            loader.matrix(shared(ExpertRole::Gate), width, hidden)?,
+            loader.matrix(shared(ExpertRole::Up), width, hidden)?,
+        ];
+        let down = loader.matrix(shared(ExpertRole::Down), hidden, width)?;
+        let gate = loader.matrix(role(LayerRole::SharedGate), 1, hidden)?;
+        let gate_up = loader.pack(&gate_up, true)?;
+        loader.reserve(&gate_up, Epilogue::SwiGlu)?;
+        Ok(Self {
+            gate_up,
+            down: loader.pack(&[down], false)?,
+            gate: loader.pack(&[gate], false)?,
+        })
+    }
+
+    /// What it makes of the normed rows.
+    pub(super) fn forward<'a>(
+        &self,
+        cx: &LayerCx<'_, B>,
+        space: &'a ExpertSpace<B>,
+        rows: usize,
+    ) -> SharedRows<'a, B> {
+        let shared = space.shared.as_ref();
+        let shared = shared.expect("a model with a shared expert has memory for it");
+        let linear = |x, weight, epilogue, out| {
+            cx.backend.linear(Linear {
+                x,
+                weight,
+                bias: None,
+                epilogue,
+                out,
+                rows,
+            });
+        };
+        let (normed, gated) = (&cx.space.normed, &cx.space.gated);
+        linear(normed, &self.gate_up, Epilogue::SwiGlu, gated);
+        linear(gated, &self.down, Epilogue::Store, &shared.values);
+        linear(normed, &self.gate, Epilogue::Store, &shared.gate);
+        SharedRows {
+            values: &shared.values,
+            gate: Some(&shared.gate),
+        }
+    }
+}
