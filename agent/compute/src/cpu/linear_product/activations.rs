@@ -16,6 +16,8 @@ pub(super) struct Activations {
     arranged: Option<Order>,
     tiles: Vec<TilePlace>,
     values: Vec<f32>,
+    /// Of the rows of a tile, in pairs.
+    words: Vec<f32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,7 @@ impl Activations {
             arranged: None,
             tiles: Vec::new(),
             values: Vec::new(),
+            words: Vec::new(),
         }
     }
 
@@ -112,7 +115,8 @@ impl Activations {
                     }
                 }
                 Order::Bf16Pairs => {
-                    rows.interleave_pairs(tile.height, &mut self.values[tile.offset..]);
+                    let out = &mut self.values[tile.offset..];
+                    rows.interleave_pairs(tile.height, &mut self.words, out);
                 }
             }
         }
@@ -172,35 +176,45 @@ impl Rows<'_> {
     /// Writes `[k][height]`.
     fn interleave(&self, height: usize, out: &mut [f32]) {
         let out = &mut out[..height * self.k];
-        let fours = self.count / 4 * 4;
-        for first in (0..fours).step_by(4) {
-            let rows = [0, 1, 2, 3].map(|i| self.row(first + i));
-            interleave_four(rows, first, height, out);
-        }
-        for row in fours..height {
-            let column = out.iter_mut().skip(row).step_by(height);
-            if row < self.count {
-                column.zip(self.row(row)).for_each(|(v, x)| *v = *x);
-            } else {
-                column.for_each(|v| *v = 0.0);
-            }
-        }
+        interleave(|row| self.row(row), self.count, height, out);
     }
 
-    /// Writes `[k.div_ceil(2)][height]` words.
-    fn interleave_pairs(&self, height: usize, out: &mut [f32]) {
-        let out = &mut out[..height * self.k.div_ceil(2)];
-        for row in 0..height {
-            let column = out.iter_mut().skip(row).step_by(height);
-            if row < self.count {
-                for (v, pair) in column.zip(self.row(row).chunks(2)) {
-                    let even = bf16::from_f32(pair[0]).to_bits();
-                    let odd = pair.get(1).map_or(0, |odd| bf16::from_f32(*odd).to_bits());
-                    *v = f32::from_bits(u32::from(even) | u32::from(odd) << 16);
-                }
-            } else {
-                column.for_each(|v| *v = 0.0);
-            }
+    /// Writes `[k.div_ceil(2)][height]` words, by way of rows of words.
+    fn interleave_pairs(&self, height: usize, words: &mut Vec<f32>, out: &mut [f32]) {
+        let depth = self.k.div_ceil(2);
+        words.resize(depth * self.count, 0.0);
+        for (row, words) in words.chunks_exact_mut(depth).enumerate() {
+            pair_up(self.row(row), words);
+        }
+        let row = |row: usize| &words[row * depth..][..depth];
+        interleave(row, self.count, height, &mut out[..height * depth]);
+    }
+}
+
+/// Each two values as bfloat16 in a word, the first one low; a last one alone with 0.
+fn pair_up(values: &[f32], words: &mut [f32]) {
+    let bits = |value: f32| u32::from(bf16::from_f32(value).to_bits());
+    let (pairs, last) = values.as_chunks::<2>();
+    for (word, [even, odd]) in words.iter_mut().zip(pairs) {
+        *word = f32::from_bits(bits(*even) | bits(*odd) << 16);
+    }
+    if let ([last], Some(word)) = (last, words.last_mut()) {
+        *word = f32::from_bits(bits(*last));
+    }
+}
+
+/// Writes `count` rows as columns of `height`; columns beyond them are 0.
+fn interleave<'a>(row: impl Fn(usize) -> &'a [f32], count: usize, height: usize, out: &mut [f32]) {
+    let fours = count / 4 * 4;
+    for first in (0..fours).step_by(4) {
+        interleave_four([0, 1, 2, 3].map(|i| row(first + i)), first, height, out);
+    }
+    for column in fours..height {
+        let values = out.iter_mut().skip(column).step_by(height);
+        if column < count {
+            values.zip(row(column)).for_each(|(v, x)| *v = *x);
+        } else {
+            values.for_each(|v| *v = 0.0);
         }
     }
 }
