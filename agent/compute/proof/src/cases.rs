@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod delta;
+pub mod experts;
 pub mod linear;
 pub mod pages;
 pub mod rows;

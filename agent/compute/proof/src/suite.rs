@@ -3,6 +3,7 @@
 
 mod attention;
 mod delta;
+mod experts;
 mod forms;
 mod linears;
 mod order;
@@ -20,6 +21,7 @@ use delta::{
     convolutions_go_on_from_states, heads_are_normed_and_gated,
     states_come_back_from_the_host_as_they_went, the_delta_rule_goes_on_from_states,
 };
+use experts::experts_are_chosen_run_and_added_up;
 use forms::{
     attention_has_windows_sinks_caps_and_gates, embeddings_are_scaled_and_norms_added,
     linears_add_biases_and_have_more_epilogues,
@@ -82,6 +84,7 @@ checks! {
     the_delta_rule_goes_on_from_states
     heads_are_normed_and_gated
     states_come_back_from_the_host_as_they_went
+    experts_are_chosen_run_and_added_up
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

@@ -1,0 +1,69 @@
+//! Mixtures of experts beside the CPU backend's, where a backend has them.
+
+use super::forms::has;
+use super::{DTYPES, Device, assert_close};
+use crate::cases::experts::{ExpertsCase, experts};
+use crate::cases::reference;
+use pd_compute::{ExpertGroups, GroupScore, OpFeature, Routing, Scores};
+
+fn routings() -> [Routing; 4] {
+    let softmax = Routing {
+        top_k: 2,
+        scores: Scores::Softmax,
+        groups: None,
+        normalise: true,
+        scale: 1.0,
+    };
+    let grouped = |scores, score, normalise| Routing {
+        top_k: 3,
+        scores,
+        groups: Some(ExpertGroups {
+            count: 4,
+            chosen: 2,
+            score,
+        }),
+        normalise,
+        scale: 2.5,
+    };
+    [
+        softmax,
+        Routing {
+            top_k: 4,
+            scores: Scores::SoftmaxOfChosen,
+            normalise: false,
+            ..softmax
+        },
+        grouped(Scores::Sigmoid, GroupScore::SumOfTwoBest, true),
+        grouped(Scores::Softmax, GroupScore::Best, false),
+    ]
+}
+
+pub(super) fn experts_are_chosen_run_and_added_up<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        if !has(&subject, &[OpFeature::Experts]) {
+            continue;
+        }
+        for routing in routings() {
+            for (rows, num_experts, hidden, width) in [(1, 8, 16, 24), (40, 12, 40, 16)] {
+                for (has_bias, has_shared) in [(false, false), (true, true), (false, true)] {
+                    let case = ExpertsCase {
+                        rows,
+                        num_experts,
+                        hidden,
+                        width,
+                        routing,
+                        has_bias,
+                        has_shared,
+                        dtype,
+                    };
+                    let expected = experts(&reference(), &case);
+                    let actual = experts(&subject, &case);
+                    assert_eq!(actual.chosen, expected.chosen, "{case:?}");
+                    assert_close(&actual.weights, &expected.weights, 2e-6, &case);
+                    assert_close(&actual.x, &expected.x, 4.0 * subject.rounding(), &case);
+                }
+            }
+        }
+    }
+}
