@@ -87,7 +87,7 @@ pub enum WeightsError {
 // === impl Weights ===
 
 /// Where decoders lie in a folder: alone, or beside the towers of a multimodal model.
-const PREFIXES: [&str; 2] = ["model.", "model.language_model."];
+const PREFIXES: [&str; 3] = ["model.", "model.language_model.", "language_model.model."];
 
 impl Weights {
     /// The weights of a folder. The prefix of the decoder's names is found by looking for the embedding.

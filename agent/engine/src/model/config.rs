@@ -23,6 +23,10 @@ pub struct ModelConfig {
     pub rms_norm_eps: f32,
     /// Norm weights are stored as w and mean 1 + w; those of mixers of their own are not.
     pub norm_plus_one: bool,
+    /// Multiplies what is read from the embedding table.
+    pub embed_scale: Option<f32>,
+    /// A logit becomes `cap · tanh(logit / cap)`.
+    pub final_softcap: Option<f32>,
     /// What layers rotate by; attention names one by its place here.
     pub ropes: Vec<Rope>,
     pub layers: Vec<LayerConfig>,
@@ -66,6 +70,8 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Each query head has a gate beside it: its result is multiplied by the gate's sigmoid.
     pub gated: bool,
+    /// What is added to the residual stream is normed before.
+    pub out_norm: bool,
 }
 
 /// A recurrent layer: a short convolution, the gated delta rule, and a norm with a gate.
@@ -89,14 +95,27 @@ pub enum Ffn {
     Moe(MoeFfn),
 }
 
-/// `down(silu(gate(x)) ⊙ up(x))`.
+/// `down(glu(gate(x), up(x)))`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DenseFfn {
     pub width: usize,
+    pub glu: Glu,
+    /// What is added to the residual stream is normed before.
+    pub out_norm: bool,
+}
+
+/// How gate and up become one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Glu {
+    /// `silu(gate) · up`.
+    Silu,
+    /// `gelu(gate) · up`, GELU by its approximation with tanh.
+    GeluTanh,
 }
 
 /// Experts, of which each token goes to a few: the best by the softmax of the router's product, which
-/// weighs what they make, too. An expert is a feed-forward as [`DenseFfn`].
+/// weighs what they make, too. An expert is a feed-forward as [`DenseFfn::silu`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MoeFfn {
     pub num_experts: usize,
@@ -106,8 +125,13 @@ pub struct MoeFfn {
     pub width: usize,
     /// The weights of a token's experts are divided by their sum.
     pub normalise: bool,
-    /// A feed-forward that every token goes through, by a factor of its own between 0 and 1.
-    pub shared: Option<DenseFfn>,
+    pub shared: Option<SharedExpert>,
+}
+
+/// An expert that every token goes through, by a factor of its own between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SharedExpert {
+    pub width: usize,
 }
 
 /// A rotation of queries and keys by their position.
@@ -200,6 +224,19 @@ impl GatedDelta {
     /// Width of the joined v heads.
     pub const fn v_width(&self) -> usize {
         self.num_v_heads * self.v_dim
+    }
+}
+
+// === impl DenseFfn ===
+
+impl DenseFfn {
+    /// The usual one.
+    pub const fn silu(width: usize) -> Self {
+        Self {
+            width,
+            glu: Glu::Silu,
+            out_norm: false,
+        }
     }
 }
 

@@ -6,13 +6,17 @@
 //! of the step wants logits.
 
 pub(super) mod loader;
+pub(super) mod out_linear;
 pub(super) mod workspace;
 
 use super::ffn::FfnLayer;
 use super::mixer::MixerLayer;
 use super::{KvPoolSpec, LoadError, Model, ModelConfig, ModelFiles, Step, StepLimits};
+use half::{bf16, f16};
 use loader::Loader;
-use pd_compute::{Backend, Embed, Epilogue, GatherRows, Linear, RmsNorm, RopeTable, WriteMode};
+use pd_compute::{
+    Backend, DType, Embed, Epilogue, GatherRows, Linear, RmsNorm, RopeTable, WriteMode,
+};
 use workspace::Workspace;
 
 /// A decoder on a device.
@@ -23,6 +27,7 @@ pub(super) struct Decoder<B: Backend> {
     kv: KvPoolSpec,
     limits: StepLimits,
     embedding: B::Embedding,
+    embed_scale: Option<f32>,
     layers: Vec<Layer<B>>,
     /// `F32 [hidden]`.
     output_norm: B::Buffer,
@@ -56,6 +61,15 @@ pub(super) struct Rows<'a, B: Backend> {
     /// `[count][the mixer's width]`: what the mixer made, before its output projection.
     pub(super) mixed: &'a B::Buffer,
     pub(super) count: usize,
+}
+
+/// A number as tensors of the dtype have it.
+fn rounded(number: f32, dtype: DType) -> f32 {
+    match dtype {
+        DType::F32 | DType::U32 | DType::U8 => number,
+        DType::F16 => f16::from_f32(number).to_f32(),
+        DType::BF16 => bf16::from_f32(number).to_f32(),
+    }
 }
 
 // === impl Decoder ===
@@ -136,6 +150,9 @@ impl<B: Backend> Decoder<B> {
             kv: loader.pool().clone(),
             limits,
             embedding,
+            embed_scale: config
+                .embed_scale
+                .map(|scale| rounded(scale, backend.activation_dtype())),
             layers,
             output_norm: loader.output_norm()?,
             lm_head,
@@ -173,7 +190,7 @@ impl<B: Backend> Decoder<B> {
             table: &self.embedding,
             token_ids: &batch.token_ids,
             out: &space.x,
-            scale: None,
+            scale: self.embed_scale,
             rows,
         });
         for (inv_freq, out) in self.inv_freqs.iter().zip(&space.ropes) {
@@ -225,7 +242,10 @@ impl<B: Backend> Decoder<B> {
             x: &space.hidden,
             weight: &self.lm_head,
             bias: None,
-            epilogue: Epilogue::Store,
+            epilogue: self
+                .config
+                .final_softcap
+                .map_or(Epilogue::Store, Epilogue::SoftCap),
             out: &space.logits,
             rows,
         });

@@ -2,6 +2,7 @@
 //! layers, and what its tensors are called. Networks are built from layers (`model/decoder.rs`),
 //! which know no family: one is added by a file here and a line in [`FAMILIES`].
 
+mod gemma3;
 mod llama;
 mod mistral;
 mod qwen2;
@@ -18,6 +19,7 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 
 const FAMILIES: &[&FamilyDef] = &[
+    &gemma3::GEMMA3,
     &llama::LLAMA,
     &mistral::MISTRAL,
     &qwen2::QWEN2,

@@ -5,13 +5,13 @@ mod dense;
 mod moe;
 
 use super::LoadError;
-use super::config::Ffn;
+use super::config::{Ffn, Glu};
 use super::decoder::loader::Loader;
 use super::decoder::workspace::Scratch;
 use super::decoder::{LayerCx, Rows};
 use dense::DenseLayer;
 use moe::MoeLayer;
-use pd_compute::{Backend, OpFeature};
+use pd_compute::{Backend, Epilogue, OpFeature};
 
 /// A feed-forward on a device.
 #[derive(Debug)]
@@ -31,8 +31,22 @@ pub(super) fn scratch(config: &Ffn) -> Scratch {
 /// What a feed-forward needs of a backend.
 pub(super) fn needs(config: &Ffn) -> Vec<OpFeature> {
     match config {
-        Ffn::Dense(_) => Vec::new(),
+        Ffn::Dense(dense) => dense::needs(dense),
         Ffn::Moe(_) => vec![OpFeature::Experts],
+    }
+}
+
+fn epilogue(glu: Glu) -> Epilogue {
+    match glu {
+        Glu::Silu => Epilogue::SwiGlu,
+        Glu::GeluTanh => Epilogue::GeluTanhGlu,
+    }
+}
+
+fn glu_needs(glu: Glu) -> Option<OpFeature> {
+    match glu {
+        Glu::Silu => None,
+        Glu::GeluTanh => Some(OpFeature::GeluTanhGlu),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::config::ModelConfig;
 use super::{KvPoolSpec, ffn, mixer};
-use pd_compute::{DType, KvNeeds, OpNeeds};
+use pd_compute::{DType, KvNeeds, OpFeature, OpNeeds};
 
 /// What a model of `config` needs of a backend, with a KV pool of `kv_dtype`. Asked before weights are read.
 pub fn needs(config: &ModelConfig, kv_dtype: DType) -> OpNeeds {
@@ -11,9 +11,11 @@ pub fn needs(config: &ModelConfig, kv_dtype: DType) -> OpNeeds {
         let mixer = mixer::needs(&layer.mixer);
         mixer.into_iter().chain(ffn::needs(&layer.ffn))
     });
+    let scale = config.embed_scale.map(|_| OpFeature::EmbedScale);
+    let cap = config.final_softcap.map(|_| OpFeature::LogitSoftCap);
     let groups = KvPoolSpec::of(config).groups.into_iter();
     OpNeeds {
-        features: features.collect(),
+        features: features.chain(scale).chain(cap).collect(),
         kv: groups
             .map(|group| KvNeeds {
                 dtype: kv_dtype,

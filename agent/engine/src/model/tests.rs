@@ -141,14 +141,15 @@ fn likeliest(row: &[f32]) -> u32 {
 }
 
 /// Tiny checkpoints of every family.
-const MODELS: [&str; 8] = [
-    "tiny-qwen3-5-moe",
+const MODELS: [&str; 9] = [
+    "tiny-gemma3",
     "tiny-llama",
     "tiny-mistral",
     "tiny-mistral-full",
     "tiny-qwen2",
     "tiny-qwen3",
     "tiny-qwen3-5",
+    "tiny-qwen3-5-moe",
     "tiny-qwen3-moe",
 ];
 
@@ -175,6 +176,8 @@ fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
         (DType::F32, "tiny-qwen2", GOLDEN_BOUND),
         (DType::BF16, "tiny-qwen2", BFLOAT16_BOUND),
         (DType::F32, "tiny-qwen3", GOLDEN_BOUND),
+        (DType::F32, "tiny-gemma3", GOLDEN_BOUND),
+        (DType::BF16, "tiny-gemma3", BFLOAT16_BOUND),
     ] {
         let file = format!("{model}/golden.safetensors");
         assert_golden_on(emulated(dtype), model, &file, bound);
@@ -189,6 +192,7 @@ fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
     let all = [(DType::F32, GOLDEN_BOUND), (DType::BF16, BFLOAT16_BOUND)];
     for (model, bounds) in [
         ("tiny-llama", &all[..]),
+        ("tiny-gemma3", &all),
         ("tiny-qwen2", &all),
         ("tiny-qwen3", &all),
         // In bfloat16, rows go to other experts, and eight layers with states round twice as much.
@@ -270,7 +274,7 @@ proptest! {
         page_size in prop::sample::select(vec![1usize, 16, 64]),
         model in prop::sample::select(vec![
             "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-5", "tiny-qwen3-5-moe", "tiny-qwen3-moe",
-            "tiny-gguf/llama-k.gguf",
+            "tiny-gemma3", "tiny-gguf/llama-k.gguf",
         ]),
     ) {
         let expected = alone(model, &tokens);

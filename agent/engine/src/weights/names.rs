@@ -26,6 +26,8 @@ pub enum LayerRole {
     QNorm,
     KNorm,
     O,
+    /// Of what the mixer adds to the residual stream.
+    MixerOutNorm,
     /// Of gated delta layers: q, k and v; the norm's gate; β; the decay.
     DeltaQkv,
     DeltaZ,
@@ -38,6 +40,8 @@ pub enum LayerRole {
     DeltaNorm,
     DeltaOut,
     FfnNorm,
+    /// Of what the feed-forward adds to the residual stream.
+    FfnOutNorm,
     Gate,
     Up,
     Down,
@@ -107,6 +111,7 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         LayerRole::DtBias => "linear_attn.dt_bias",
         LayerRole::DeltaNorm => "linear_attn.norm.weight",
         LayerRole::DeltaOut => "linear_attn.out_proj.weight",
+        LayerRole::MixerOutNorm | LayerRole::FfnOutNorm => return None,
         LayerRole::FfnNorm => "post_attention_layernorm.weight",
         LayerRole::Gate => "mlp.gate_proj.weight",
         LayerRole::Up => "mlp.up_proj.weight",
@@ -163,7 +168,9 @@ pub fn gguf(role: Role) -> Option<String> {
         | LayerRole::DtBias
         | LayerRole::DeltaNorm
         | LayerRole::DeltaOut => return None,
+        LayerRole::MixerOutNorm => "post_attention_norm.weight",
         LayerRole::FfnNorm => "ffn_norm.weight",
+        LayerRole::FfnOutNorm => "post_ffw_norm.weight",
         LayerRole::Gate => "ffn_gate.weight",
         LayerRole::Up => "ffn_up.weight",
         LayerRole::Down => "ffn_down.weight",

@@ -2,7 +2,8 @@
 //! bounds are mistakes.
 
 use super::{
-    Attention, ConfigError, DenseFfn, Ffn, GatedDelta, Mixer, ModelConfig, MoeFfn, Rope, invalid,
+    Attention, ConfigError, DenseFfn, Ffn, GatedDelta, Mixer, ModelConfig, MoeFfn, Rope,
+    SharedExpert, invalid,
 };
 use std::fmt::Display;
 
@@ -39,6 +40,12 @@ impl ModelConfig {
         check.within("vocabulary size", self.vocab_size, MAX_VOCAB)?;
         check.within("context length", self.context_len, MAX_CONTEXT)?;
         check.positive("norm epsilon", f64::from(self.rms_norm_eps))?;
+        for (key, value) in [
+            ("embedding scale", self.embed_scale),
+            ("cap of the logits", self.final_softcap),
+        ] {
+            value.map_or(Ok(()), |value| check.positive(key, f64::from(value)))?;
+        }
         num_layers(file, self.layers.len())?;
         for layer in &self.layers {
             match &layer.mixer {
@@ -49,7 +56,7 @@ impl ModelConfig {
                 Mixer::GatedDelta(delta) => check.gated_delta(delta)?,
             }
             match &layer.ffn {
-                Ffn::Dense(DenseFfn { width }) => {
+                Ffn::Dense(DenseFfn { width, .. }) => {
                     check.within("feed-forward size", *width, MAX_WIDTH)?;
                 }
                 Ffn::Moe(moe) => check.experts(moe)?,
@@ -94,11 +101,13 @@ impl Check<'_> {
             num_heads,
             num_kv_heads,
             head_dim,
+            scale,
             ..
         } = *attention;
         self.within("number of attention heads", num_heads, MAX_WIDTH)?;
         self.within("number of key-value heads", num_kv_heads, MAX_WIDTH)?;
         self.within("head size", head_dim, MAX_HEAD_DIM)?;
+        self.positive("scale of attention", f64::from(scale))?;
         if !num_heads.is_multiple_of(num_kv_heads) {
             let expected = format!("a divisor of the {num_heads} attention heads");
             return Err(self.invalid("number of key-value heads", num_kv_heads, expected));
@@ -110,7 +119,7 @@ impl Check<'_> {
         self.within("number of experts", moe.num_experts, MAX_EXPERTS)?;
         self.within("number of a token's experts", moe.top_k, moe.num_experts)?;
         self.within("size of an expert", moe.width, MAX_WIDTH)?;
-        moe.shared.map_or(Ok(()), |DenseFfn { width }| {
+        moe.shared.map_or(Ok(()), |SharedExpert { width }| {
             self.within("size of the shared expert", width, MAX_WIDTH)
         })
     }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
 
 /// The most of an unknown value that a refusal shows, in characters.
 const SHOWN_CHARS: usize = 80;
@@ -17,7 +18,7 @@ pub(in crate::model) struct Fields {
     prefix: String,
     map: Map<String, Value>,
     /// Keys that were read.
-    known: RefCell<BTreeSet<&'static str>>,
+    known: Rc<RefCell<BTreeSet<&'static str>>>,
 }
 
 // === impl Fields ===
@@ -40,7 +41,7 @@ impl Fields {
             file,
             prefix: String::new(),
             map,
-            known: RefCell::default(),
+            known: Rc::default(),
         }
     }
 
@@ -154,11 +155,28 @@ impl Fields {
                     file: self.file.clone(),
                     prefix: format!("{}{key}.", self.prefix),
                     map: map.clone(),
-                    known: RefCell::default(),
+                    known: Rc::default(),
                 }),
                 None => Err(self.expect(key, value, "an object")),
             })
             .transpose()
+    }
+
+    /// The same keys, and values for those that are not written. What is read of them counts as read of these.
+    pub(in crate::model) fn filled<const N: usize>(
+        &self,
+        absent: [(&'static str, Value); N],
+    ) -> Self {
+        let mut map = self.map.clone();
+        for (key, value) in absent {
+            map.entry(key).or_insert(value);
+        }
+        Self {
+            file: self.file.clone(),
+            prefix: self.prefix.clone(),
+            map,
+            known: Rc::clone(&self.known),
+        }
     }
 
     /// The decoder's keys, where they lie beside those of other parts of a model; keys that it has not

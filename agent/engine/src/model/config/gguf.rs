@@ -117,7 +117,7 @@ impl Keys<'_> {
         adapt: fn(Attention) -> Attention,
     ) -> Result<ModelConfig, ConfigError> {
         let width = self.size("feed_forward_length")?;
-        self.decoder(adapt, Ffn::Dense(DenseFfn { width }))
+        self.decoder(adapt, Ffn::Dense(DenseFfn::silu(width)))
     }
 
     /// As [`Self::dense_decoder`], with experts in all layers. llama.cpp divides the weights of a
@@ -156,6 +156,8 @@ impl Keys<'_> {
             context_len: self.size("context_length")?,
             rms_norm_eps: narrow(self.require_number("attention.layer_norm_rms_epsilon")?),
             norm_plus_one: false,
+            embed_scale: None,
+            final_softcap: None,
             ropes: vec![self.rope(attention.head_dim)?],
             layers: vec![layer; num_layers],
             tie_word_embeddings: self.gguf.tensor("output.weight").is_none(),
@@ -194,6 +196,7 @@ impl Keys<'_> {
             qkv_bias: false,
             window: None,
             gated: false,
+            out_norm: false,
         })
     }
 

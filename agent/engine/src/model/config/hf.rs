@@ -2,6 +2,8 @@
 //! family are its own business; [`decoder`] reads what several have in common.
 
 mod decoder;
+mod layer_types;
+mod rope;
 
 use super::fields::Fields;
 use super::{ConfigError, Family, ModelConfig, SamplingDefaults, narrow};

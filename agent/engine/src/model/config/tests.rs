@@ -106,9 +106,9 @@ fn both_forms_of_rope_settings_are_read() {
 fn a_refusal_names_file_key_value_and_what_is_supported() {
     assert_eq!(
         refusal("model_type", json!("mamba2")),
-        "m/config.json: model_type is \"mamba2\", which is not supported; supported: llama, \
-         mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, \
-         qwen3_moe"
+        "m/config.json: model_type is \"mamba2\", which is not supported; supported: gemma3, \
+         gemma3_text, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_5_moe, \
+         qwen3_5_moe_text, qwen3_moe"
     );
     assert_eq!(
         refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0})),

@@ -14,8 +14,6 @@ use crate::weights::names;
 const DEFAULT_FULL_INTERVAL: usize = 4;
 const DEFAULT_ROTATED: f64 = 0.25;
 
-const LAYER_TYPES: &str = "layer_types";
-
 /// Keys beside the decoder's.
 pub(super) const TOWERS: &[&str] = &[
     "image_token_id",
@@ -69,7 +67,10 @@ pub(super) fn decoder(
         },
         ffn,
     };
-    let layers = full_layers(fields)?.into_iter().map(layer).collect();
+    let interval = fields.size_opt("full_attention_interval")?;
+    let interval = interval.unwrap_or(DEFAULT_FULL_INTERVAL);
+    let is_full = fields.full_layers("linear_attention", interval)?;
+    let layers = is_full.into_iter().map(layer).collect();
     let rope = fields.partial_rope(family, attention.head_dim, DEFAULT_ROTATED)?;
     let config = fields.model(family, vec![rope], layers)?;
     Ok(ModelConfig {
@@ -86,26 +87,6 @@ fn gated_delta(fields: &Fields) -> Result<GatedDelta, ConfigError> {
         v_dim: fields.size("linear_value_head_dim")?,
         taps: fields.size("linear_conv_kernel_dim")?,
     })
-}
-
-/// Which layers attend: as `layer_types` says, or else every so many.
-fn full_layers(fields: &Fields) -> Result<Vec<bool>, ConfigError> {
-    let num_layers = fields.num_layers()?;
-    let interval = fields.size_opt("full_attention_interval")?;
-    let Some(types) = fields.texts(LAYER_TYPES, num_layers)? else {
-        let interval = interval.unwrap_or(DEFAULT_FULL_INTERVAL);
-        let is_full = |layer: usize| (layer + 1).is_multiple_of(interval);
-        return Ok((0..num_layers).map(is_full).collect());
-    };
-    let is_full = |kind: &&str| match *kind {
-        "full_attention" => Ok(true),
-        "linear_attention" => Ok(false),
-        other => {
-            let supported = "full_attention, linear_attention";
-            Err(fields.unsupported(LAYER_TYPES, other, supported))
-        }
-    };
-    types.iter().map(is_full).collect()
 }
 
 #[cfg(test)]

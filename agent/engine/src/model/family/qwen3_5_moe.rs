@@ -4,7 +4,7 @@
 use super::qwen3_5::{TOWERS, decoder};
 use super::{Family, FamilyDef, qwen3_moe};
 use crate::model::config::fields::Fields;
-use crate::model::config::{ConfigError, DenseFfn, Ffn, ModelConfig, MoeFfn};
+use crate::model::config::{ConfigError, Ffn, ModelConfig, MoeFfn, SharedExpert};
 use crate::weights::names;
 
 pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
@@ -28,7 +28,7 @@ pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
     let ffn = Ffn::Moe(MoeFfn {
         normalise: true,
-        shared: Some(DenseFfn {
+        shared: Some(SharedExpert {
             width: fields.size("shared_expert_intermediate_size")?,
         }),
         ..qwen3_moe::experts(fields)?

@@ -14,7 +14,8 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// Published configurations, one of each family.
-const PUBLISHED: [&str; 7] = [
+const PUBLISHED: [&str; 8] = [
+    "gemma-3-4b-it",
     "Llama-3.1-8B",
     "Mistral-Nemo-Base-2407",
     "Qwen2-7B-Instruct",

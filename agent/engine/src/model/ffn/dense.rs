@@ -1,19 +1,22 @@
 //! A gated feed-forward that every token goes through.
 
+use super::{epilogue, glu_needs};
 use crate::model::LoadError;
 use crate::model::config::DenseFfn;
 use crate::model::decoder::loader::Loader;
+use crate::model::decoder::out_linear::OutLinear;
 use crate::model::decoder::workspace::Scratch;
 use crate::model::decoder::{LayerCx, Rows};
 use crate::weights::{LayerRole, Role};
-use pd_compute::{Backend, Epilogue, Linear};
+use pd_compute::{Backend, Epilogue, Linear, OpFeature};
 
 /// A dense feed-forward of a layer on a device.
 #[derive(Debug)]
 pub(in crate::model) struct DenseLayer<B: Backend> {
     /// The rows of gate and up, in turns.
     gate_up: B::Weight,
-    down: B::Weight,
+    glu: Epilogue,
+    down: OutLinear<B>,
 }
 
 pub(super) fn scratch(config: &DenseFfn) -> Scratch {
@@ -21,6 +24,11 @@ pub(super) fn scratch(config: &DenseFfn) -> Scratch {
         gated: config.width,
         ..Scratch::default()
     }
+}
+
+pub(super) fn needs(config: &DenseFfn) -> Vec<OpFeature> {
+    let norm = config.out_norm.then_some(OpFeature::NormAdd);
+    glu_needs(config.glu).into_iter().chain(norm).collect()
 }
 
 // === impl DenseLayer ===
@@ -39,10 +47,13 @@ impl<B: Backend> DenseLayer<B> {
         ];
         let down = loader.matrix(role(LayerRole::Down), hidden, width)?;
         let gate_up = loader.pack(&gate_up, true)?;
-        loader.reserve(&gate_up, Epilogue::SwiGlu)?;
+        let glu = epilogue(config.glu);
+        loader.reserve(&gate_up, glu)?;
+        let norm = config.out_norm.then(|| role(LayerRole::FfnOutNorm));
         Ok(Self {
             gate_up,
-            down: loader.pack(&[down], false)?,
+            glu,
+            down: OutLinear::load(loader, down, norm)?,
         })
     }
 
@@ -52,19 +63,12 @@ impl<B: Backend> DenseLayer<B> {
             x: &space.normed,
             weight: &self.gate_up,
             bias: None,
-            epilogue: Epilogue::SwiGlu,
+            epilogue: self.glu,
             out: &space.gated,
             rows: rows.count,
         };
         cx.backend
             .norm_linear(cx.norm(rows.x, norm, rows.count), gate_up);
-        cx.backend.linear(Linear {
-            x: &space.gated,
-            weight: &self.down,
-            bias: None,
-            epilogue: Epilogue::AddResidual,
-            out: rows.x,
-            rows: rows.count,
-        });
+        self.down.add(cx, &space.gated, rows);
     }
 }

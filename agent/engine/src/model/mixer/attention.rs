@@ -3,6 +3,7 @@
 
 use crate::model::config::Attention;
 use crate::model::decoder::loader::Loader;
+use crate::model::decoder::out_linear::OutLinear;
 use crate::model::decoder::workspace::Scratch;
 use crate::model::decoder::{LayerCx, Rows};
 use crate::model::kv_pool_spec::LayerPlace;
@@ -24,7 +25,7 @@ pub(in crate::model) struct AttentionLayer<B: Backend> {
     q_norm: Option<B::Buffer>,
     /// `F32 [head_dim]`.
     k_norm: Option<B::Buffer>,
-    o: B::Weight,
+    o: OutLinear<B>,
 }
 
 pub(super) fn scratch(config: &Attention) -> Scratch {
@@ -39,7 +40,8 @@ pub(super) fn needs(config: &Attention) -> Vec<OpFeature> {
     let window = config.window.map(|_| OpFeature::AttnWindow);
     let gate = [OpFeature::AttnGate, OpFeature::StridedQkv];
     let gate = gate.into_iter().filter(|_| config.gated);
-    window.into_iter().chain(gate).collect()
+    let norm = config.out_norm.then_some(OpFeature::NormAdd);
+    window.into_iter().chain(gate).chain(norm).collect()
 }
 
 pub(super) fn kv_group(config: &Attention) -> KvGroupSpec {
@@ -69,6 +71,7 @@ impl<B: Backend> AttentionLayer<B> {
             head_dim,
             qk_norm,
             qkv_bias,
+            out_norm,
             ..
         } = *config;
         let hidden = loader.hidden_size();
@@ -103,7 +106,7 @@ impl<B: Backend> AttentionLayer<B> {
             bias: qkv_bias.then(|| loader.joined(&biases)).transpose()?,
             q_norm,
             k_norm,
-            o: loader.pack(&[o], false)?,
+            o: OutLinear::load(loader, o, out_norm.then(|| role(LayerRole::MixerOutNorm)))?,
         })
     }
 
@@ -164,13 +167,6 @@ impl<B: Backend> AttentionLayer<B> {
     }
 
     pub(super) fn project(&self, cx: &LayerCx<'_, B>, rows: &Rows<'_, B>) {
-        cx.backend.linear(Linear {
-            x: rows.mixed,
-            weight: &self.o,
-            bias: None,
-            epilogue: Epilogue::AddResidual,
-            out: rows.x,
-            rows: rows.count,
-        });
+        self.o.add(cx, rows.mixed, rows);
     }
 }

@@ -45,7 +45,13 @@ fn a_missing_tensor_is_named() {
 
 #[test]
 fn each_tensor_that_is_missing_or_of_a_wrong_shape_is_named() {
-    for model in ["tiny-llama", "tiny-qwen2", "tiny-qwen3-5", "tiny-qwen3-moe"] {
+    for model in [
+        "tiny-gemma3",
+        "tiny-llama",
+        "tiny-qwen2",
+        "tiny-qwen3-5",
+        "tiny-qwen3-moe",
+    ] {
         let bytes = fs::read(golden(model).join("model.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         // Draft layers are not read.

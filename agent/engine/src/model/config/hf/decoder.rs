@@ -1,14 +1,12 @@
-//! What the config.json of several families say in the same words. Both forms of RoPE settings are
-//! read: `rope_parameters` (transformers 5) and `rope_theta` with `rope_scaling` (before).
+//! What the config.json of several families say in the same words.
 
+use super::layer_types::LAYER_TYPES;
 use crate::model::config::fields::Fields;
 use crate::model::config::{
-    Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, Rope,
-    RopeScaling, check, invalid, narrow,
+    Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, Rope, check,
+    invalid, narrow,
 };
-use serde_json::Value;
 
-const DEFAULT_ROPE_THETA: f64 = 10_000.0;
 const DEFAULT_NORM_EPS: f64 = 1e-6;
 
 /// What a family's class in transformers takes for keys that are not written; `None` for what
@@ -36,6 +34,8 @@ impl Fields {
             context_len: self.context_len()?,
             rms_norm_eps: narrow(self.number("rms_norm_eps")?.unwrap_or(DEFAULT_NORM_EPS)),
             norm_plus_one: false,
+            embed_scale: None,
+            final_softcap: None,
             ropes,
             layers,
             tie_word_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
@@ -74,6 +74,7 @@ impl Fields {
             qkv_bias: false,
             window: None,
             gated: false,
+            out_norm: false,
         })
     }
 
@@ -92,70 +93,7 @@ impl Fields {
     pub(in crate::model) fn dense_ffn(&self) -> Result<Ffn, ConfigError> {
         self.expect_text("hidden_act", "silu")?;
         let width = self.size("intermediate_size")?;
-        Ok(Ffn::Dense(DenseFfn { width }))
-    }
-
-    /// The one rotation of all layers.
-    pub(in crate::model) fn rope(
-        &self,
-        family: Family,
-        rotary_dim: usize,
-    ) -> Result<Rope, ConfigError> {
-        let parameters = self.rope_parameters()?;
-        let rope = self.rope_of(parameters.as_ref(), rotary_dim)?;
-        if let Some(parameters) = parameters {
-            parameters.refuse_unknown(family, &[])?;
-        }
-        Ok(rope)
-    }
-
-    /// The one rotation of all layers, of a part of each head: of `absent` of it where the file says
-    /// nothing. Pairs may be divided among the coordinates of images; text has one position for all.
-    pub(in crate::model) fn partial_rope(
-        &self,
-        family: Family,
-        head_dim: usize,
-        absent: f64,
-    ) -> Result<Rope, ConfigError> {
-        const FACTOR: &str = "partial_rotary_factor";
-        let parameters = self.rope_parameters()?;
-        let beside = self.number(FACTOR)?;
-        let inside = parameters.as_ref().map(|inside| inside.number(FACTOR));
-        let factor = inside.transpose()?.flatten().or(beside).unwrap_or(absent);
-        if !(0.0..=1.0).contains(&factor) {
-            return Err(self.expect(FACTOR, &Value::from(factor), "0 to 1"));
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the reference cuts it off, and it is no more than the head"
-        )]
-        let rotary_dim = (head_dim as f64 * factor) as usize;
-        let rope = self.rope_of(parameters.as_ref(), rotary_dim)?;
-        if let Some(parameters) = parameters {
-            parameters.refuse_unknown(family, &["mrope_section", "mrope_interleaved"])?;
-        }
-        Ok(rope)
-    }
-
-    fn rope_parameters(&self) -> Result<Option<Self>, ConfigError> {
-        Ok(match self.object("rope_parameters")? {
-            Some(parameters) => Some(parameters),
-            None => self.object("rope_scaling")?,
-        })
-    }
-
-    fn rope_of(&self, parameters: Option<&Self>, rotary_dim: usize) -> Result<Rope, ConfigError> {
-        let beside = self.number("rope_theta")?;
-        let (inside, scaling) = match parameters {
-            Some(parameters) => (parameters.number("rope_theta")?, rope_scaling(parameters)?),
-            None => (None, RopeScaling::None),
-        };
-        Ok(Rope {
-            rotary_dim,
-            theta: inside.or(beside).unwrap_or(DEFAULT_ROPE_THETA),
-            scaling,
-        })
+        Ok(Ffn::Dense(DenseFfn::silu(width)))
     }
 
     /// A decoder of dense layers of which some may attend within a window, by Qwen's keys.
@@ -181,11 +119,10 @@ impl Fields {
 /// The window of each layer, if any is used: as `layer_types` says, or else of the layers from
 /// `max_window_layers` on.
 fn windows(fields: &Fields, num_layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
-    const TYPES: &str = "layer_types";
     let is_used = fields.flag("use_sliding_window")?.unwrap_or(false);
     let window = fields.sliding_window(Some(4096))?.filter(|_| is_used);
     let first = fields.size_or("max_window_layers", Some(28))?;
-    let Some(types) = fields.texts(TYPES, num_layers)? else {
+    let Some(types) = fields.texts(LAYER_TYPES, num_layers)? else {
         let windowed = |layer| first.is_some_and(|first| layer >= first);
         let layers = 0..num_layers;
         return Ok(layers
@@ -197,9 +134,9 @@ fn windows(fields: &Fields, num_layers: usize) -> Result<Vec<Option<usize>>, Con
         "sliding_attention" if is_used => Ok(window),
         "sliding_attention" => {
             let supported = "full_attention while use_sliding_window is false";
-            Err(fields.unsupported(TYPES, kind, supported))
+            Err(fields.unsupported(LAYER_TYPES, kind, supported))
         }
-        other => Err(fields.unsupported(TYPES, other, "full_attention, sliding_attention")),
+        other => Err(fields.unsupported(LAYER_TYPES, other, "full_attention, sliding_attention")),
     };
     types.iter().map(of_type).collect()
 }
@@ -215,34 +152,4 @@ fn head_dim_from(fields: &Fields, hidden: usize, heads: usize) -> Result<usize, 
         ));
     }
     Ok(hidden / heads)
-}
-
-fn rope_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
-    // The older key is read even where both are written, as it then says the same.
-    let older = parameters.text("type")?;
-    let kind = parameters.text("rope_type")?.or(older);
-    match kind.unwrap_or("default") {
-        "default" => Ok(RopeScaling::None),
-        "linear" => Ok(RopeScaling::Linear {
-            factor: parameters.positive("factor")?,
-        }),
-        "llama3" => llama3_scaling(parameters),
-        other => Err(parameters.unsupported("rope_type", other, "default, linear, llama3")),
-    }
-}
-
-fn llama3_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
-    let low_freq_factor = parameters.positive("low_freq_factor")?;
-    let high_freq_factor = parameters.positive("high_freq_factor")?;
-    if high_freq_factor <= low_freq_factor {
-        let expected = format!("more than low_freq_factor {low_freq_factor}");
-        let high = Value::from(high_freq_factor);
-        return Err(parameters.expect("high_freq_factor", &high, &expected));
-    }
-    Ok(RopeScaling::Llama3 {
-        factor: parameters.positive("factor")?,
-        low_freq_factor,
-        high_freq_factor,
-        original_context_len: parameters.positive("original_max_position_embeddings")?,
-    })
 }

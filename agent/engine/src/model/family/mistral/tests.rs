@@ -17,10 +17,11 @@ fn the_published_configuration_is_read() {
         qkv_bias: false,
         window: None,
         gated: false,
+        out_norm: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
-        ffn: Ffn::Dense(DenseFfn { width: 14_336 }),
+        ffn: Ffn::Dense(DenseFfn::silu(14_336)),
     };
     let expected = ModelConfig {
         family: Family(&MISTRAL),
@@ -29,6 +30,8 @@ fn the_published_configuration_is_read() {
         context_len: 128_000,
         rms_norm_eps: 1e-5,
         norm_plus_one: false,
+        embed_scale: None,
+        final_softcap: None,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 1_000_000.0,

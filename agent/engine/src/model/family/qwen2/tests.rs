@@ -16,10 +16,11 @@ fn the_published_configuration_is_read() {
         qkv_bias: true,
         window: None,
         gated: false,
+        out_norm: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
-        ffn: Ffn::Dense(DenseFfn { width: 18_944 }),
+        ffn: Ffn::Dense(DenseFfn::silu(18_944)),
     };
     let expected = ModelConfig {
         family: Family(&QWEN2),
@@ -28,6 +29,8 @@ fn the_published_configuration_is_read() {
         context_len: 32_768,
         rms_norm_eps: 1e-6,
         norm_plus_one: false,
+        embed_scale: None,
+        final_softcap: None,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 1_000_000.0,

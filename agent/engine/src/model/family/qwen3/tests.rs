@@ -17,10 +17,11 @@ fn the_published_configuration_is_read() {
         qkv_bias: false,
         window: None,
         gated: false,
+        out_norm: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
-        ffn: Ffn::Dense(DenseFfn { width: 9728 }),
+        ffn: Ffn::Dense(DenseFfn::silu(9728)),
     };
     let expected = ModelConfig {
         family: Family(&QWEN3),
@@ -29,6 +30,8 @@ fn the_published_configuration_is_read() {
         context_len: 262_144,
         rms_norm_eps: 1e-6,
         norm_plus_one: false,
+        embed_scale: None,
+        final_softcap: None,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 5_000_000.0,

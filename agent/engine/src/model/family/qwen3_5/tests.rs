@@ -18,6 +18,7 @@ fn expected() -> ModelConfig {
         qkv_bias: false,
         window: None,
         gated: true,
+        out_norm: false,
     });
     let delta = Mixer::GatedDelta(GatedDelta {
         num_k_heads: 16,
@@ -26,7 +27,7 @@ fn expected() -> ModelConfig {
         v_dim: 128,
         taps: 4,
     });
-    let ffn = Ffn::Dense(DenseFfn { width: 17_408 });
+    let ffn = Ffn::Dense(DenseFfn::silu(17_408));
     let layer = |mixer| LayerConfig { mixer, ffn };
     let [delta, attention] = [layer(delta), layer(attention)];
     ModelConfig {
@@ -36,6 +37,8 @@ fn expected() -> ModelConfig {
         context_len: 262_144,
         rms_norm_eps: 1e-6,
         norm_plus_one: true,
+        embed_scale: None,
+        final_softcap: None,
         ropes: vec![Rope {
             rotary_dim: 64,
             theta: 1e7,

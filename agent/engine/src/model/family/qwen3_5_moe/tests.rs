@@ -19,6 +19,7 @@ fn the_published_configuration_is_read() {
         qkv_bias: false,
         window: None,
         gated: true,
+        out_norm: false,
     });
     let delta = Mixer::GatedDelta(GatedDelta {
         num_k_heads: 16,
@@ -32,7 +33,7 @@ fn the_published_configuration_is_read() {
         top_k: 8,
         width: 512,
         normalise: true,
-        shared: Some(DenseFfn { width: 512 }),
+        shared: Some(SharedExpert { width: 512 }),
     });
     let layer = |mixer| LayerConfig { mixer, ffn };
     let [delta, attention] = [layer(delta), layer(attention)];
@@ -43,6 +44,8 @@ fn the_published_configuration_is_read() {
         context_len: 262_144,
         rms_norm_eps: 1e-6,
         norm_plus_one: true,
+        embed_scale: None,
+        final_softcap: None,
         ropes: vec![Rope {
             rotary_dim: 64,
             theta: 1e7,

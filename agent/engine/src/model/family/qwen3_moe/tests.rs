@@ -19,6 +19,7 @@ fn the_published_configuration_is_read() {
         qkv_bias: false,
         window: None,
         gated: false,
+        out_norm: false,
     };
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
@@ -37,6 +38,8 @@ fn the_published_configuration_is_read() {
         context_len: 40_960,
         rms_norm_eps: 1e-6,
         norm_plus_one: false,
+        embed_scale: None,
+        final_softcap: None,
         ropes: vec![Rope {
             rotary_dim: 128,
             theta: 1_000_000.0,
@@ -52,7 +55,7 @@ fn the_published_configuration_is_read() {
 
 #[test]
 fn experts_are_in_the_layers_that_the_keys_say() {
-    let dense = Ffn::Dense(DenseFfn { width: 6144 });
+    let dense = Ffn::Dense(DenseFfn::silu(6144));
     let mut config = published(NAME);
     config["num_hidden_layers"] = json!(6);
     config["decoder_sparse_step"] = json!(2);

@@ -1,7 +1,7 @@
 //! The expert that every token goes through, by a factor that a token decides for itself.
 
 use crate::model::LoadError;
-use crate::model::config::DenseFfn;
+use crate::model::config;
 use crate::model::decoder::LayerCx;
 use crate::model::decoder::loader::Loader;
 use crate::model::decoder::workspace::ExpertSpace;
@@ -24,7 +24,7 @@ impl<B: Backend> SharedExpert<B> {
     pub(super) fn load(
         loader: &mut Loader<'_, B>,
         layer: usize,
-        config: &DenseFfn,
+        config: &config::SharedExpert,
     ) -> Result<Self, LoadError> {
         let (hidden, width) = (loader.hidden_size(), config.width);
         let role = |role| Role::Layer(layer, role);

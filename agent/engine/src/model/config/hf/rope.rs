@@ -1,0 +1,122 @@
+//! RoPE settings of config.json, in both forms: `rope_parameters` (transformers 5), and `rope_theta` with
+//! `rope_scaling` (before).
+
+use crate::model::config::fields::Fields;
+use crate::model::config::{ConfigError, Family, Rope, RopeScaling};
+use serde_json::Value;
+
+const THETA: &str = "rope_theta";
+const DEFAULT_THETA: f64 = 10_000.0;
+
+// === impl Fields ===
+
+impl Fields {
+    /// The one rotation of all layers.
+    pub(in crate::model) fn rope(
+        &self,
+        family: Family,
+        rotary_dim: usize,
+    ) -> Result<Rope, ConfigError> {
+        let parameters = self.rope_parameters()?;
+        self.rope_in(family, parameters.as_ref(), THETA, rotary_dim)
+    }
+
+    /// A rotation by `parameters`, with a theta `beside` them where they have none.
+    pub(in crate::model) fn rope_in(
+        &self,
+        family: Family,
+        parameters: Option<&Self>,
+        beside: &'static str,
+        rotary_dim: usize,
+    ) -> Result<Rope, ConfigError> {
+        let rope = self.rope_of(parameters, beside, rotary_dim)?;
+        if let Some(parameters) = parameters {
+            parameters.refuse_unknown(family, &[])?;
+        }
+        Ok(rope)
+    }
+
+    /// The one rotation of all layers, of a part of each head: of `absent` of it where the file says
+    /// nothing. Pairs may be divided among the coordinates of images; text has one position for all.
+    pub(in crate::model) fn partial_rope(
+        &self,
+        family: Family,
+        head_dim: usize,
+        absent: f64,
+    ) -> Result<Rope, ConfigError> {
+        const FACTOR: &str = "partial_rotary_factor";
+        let parameters = self.rope_parameters()?;
+        let beside = self.number(FACTOR)?;
+        let inside = parameters.as_ref().map(|inside| inside.number(FACTOR));
+        let factor = inside.transpose()?.flatten().or(beside).unwrap_or(absent);
+        if !(0.0..=1.0).contains(&factor) {
+            return Err(self.expect(FACTOR, &Value::from(factor), "0 to 1"));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the reference cuts it off, and it is no more than the head"
+        )]
+        let rotary_dim = (head_dim as f64 * factor) as usize;
+        let rope = self.rope_of(parameters.as_ref(), THETA, rotary_dim)?;
+        if let Some(parameters) = parameters {
+            parameters.refuse_unknown(family, &["mrope_section", "mrope_interleaved"])?;
+        }
+        Ok(rope)
+    }
+
+    fn rope_parameters(&self) -> Result<Option<Self>, ConfigError> {
+        Ok(match self.object("rope_parameters")? {
+            Some(parameters) => Some(parameters),
+            None => self.object("rope_scaling")?,
+        })
+    }
+
+    fn rope_of(
+        &self,
+        parameters: Option<&Self>,
+        beside: &'static str,
+        rotary_dim: usize,
+    ) -> Result<Rope, ConfigError> {
+        let beside = self.number(beside)?;
+        let (inside, scaling) = match parameters {
+            Some(parameters) => (parameters.number(THETA)?, rope_scaling(parameters)?),
+            None => (None, RopeScaling::None),
+        };
+        Ok(Rope {
+            rotary_dim,
+            theta: inside.or(beside).unwrap_or(DEFAULT_THETA),
+            scaling,
+        })
+    }
+}
+
+fn rope_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
+    // The older key is read even where both are written, as it then says the same.
+    let older = parameters.text("type")?;
+    let kind = parameters.text("rope_type")?.or(older);
+    match kind.unwrap_or("default") {
+        "default" => Ok(RopeScaling::None),
+        "linear" => Ok(RopeScaling::Linear {
+            factor: parameters.positive("factor")?,
+        }),
+        "llama3" => llama3_scaling(parameters),
+        other => Err(parameters.unsupported("rope_type", other, "default, linear, llama3")),
+    }
+}
+
+fn llama3_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
+    let low_freq_factor = parameters.positive("low_freq_factor")?;
+    let high_freq_factor = parameters.positive("high_freq_factor")?;
+    if high_freq_factor <= low_freq_factor {
+        let expected = format!("more than low_freq_factor {low_freq_factor}");
+        let high = Value::from(high_freq_factor);
+        return Err(parameters.expect("high_freq_factor", &high, &expected));
+    }
+    Ok(RopeScaling::Llama3 {
+        factor: parameters.positive("factor")?,
+        low_freq_factor,
+        high_freq_factor,
+        original_context_len: parameters.positive("original_max_position_embeddings")?,
+    })
+}

@@ -1,0 +1,151 @@
+//! Gemma 3: norms before and after attention and the feed-forward, a feed-forward with GELU, scaled
+//! embeddings, and layers that attend within a window between some that attend to all. The two kinds
+//! rotate by thetas of their own. Norms are stored as w and mean 1 + w. Files of models that see have a
+//! tower beside the decoder, which is not read.
+
+use super::{Family, FamilyDef};
+use crate::model::config::fields::Fields;
+use crate::model::config::hf::AttentionDefaults;
+use crate::model::config::{
+    Attention, ConfigError, DenseFfn, Ffn, Glu, LayerConfig, Mixer, ModelConfig, Rope, narrow,
+};
+use crate::weights::{LayerRole, Role, names};
+use serde_json::{Value, json};
+
+/// Every so many layers one attends to all, where the file does not say otherwise.
+const DEFAULT_FULL_INTERVAL: usize = 6;
+
+/// Places in [`ModelConfig::ropes`].
+const FULL_ROPE: usize = 0;
+const SLIDING_ROPE: usize = 1;
+
+pub(super) static GEMMA3: FamilyDef = FamilyDef {
+    model_types: &["gemma3", "gemma3_text"],
+    architectures: &["Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"],
+    neutral: &["cache_implementation"],
+    towers: Some(&[
+        "boi_token_index",
+        "eoi_token_index",
+        "image_token_id",
+        "image_token_index",
+        "mm_tokens_per_image",
+        "vision_config",
+    ]),
+    config,
+    hf_names,
+    gguf: None,
+};
+
+/// What the family's class in transformers takes for keys that are not written, as most are not in
+/// published files.
+fn absent() -> [(&'static str, Value); 14] {
+    [
+        ("vocab_size", json!(262_208)),
+        ("num_attention_heads", json!(8)),
+        ("num_key_value_heads", json!(4)),
+        ("head_dim", json!(256)),
+        ("query_pre_attn_scalar", json!(256)),
+        ("max_position_embeddings", json!(131_072)),
+        ("rms_norm_eps", json!(1e-6)),
+        ("tie_word_embeddings", json!(true)),
+        ("sliding_window", json!(4096)),
+        ("sliding_window_pattern", json!(DEFAULT_FULL_INTERVAL)),
+        ("rope_theta", json!(1e6)),
+        ("rope_local_base_freq", json!(1e4)),
+        ("bos_token_id", json!(2)),
+        ("eos_token_id", json!(1)),
+    ]
+}
+
+fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
+    let family = Family(&GEMMA3);
+    let fields = &fields.filled(absent());
+    fields.expect_off("attention_bias")?;
+    fields.expect_off("use_bidirectional_attention")?;
+    if let Some(cap) = fields.number("attn_logit_softcapping")? {
+        return Err(fields.unsupported("attn_logit_softcapping", &cap.to_string(), "null"));
+    }
+    let attention = Attention {
+        scale: narrow(fields.positive("query_pre_attn_scalar")?.powf(-0.5)),
+        qk_norm: true,
+        out_norm: true,
+        ..fields.attention(AttentionDefaults::default())?
+    };
+    let window = fields.sliding_window(None)?;
+    let ffn = Ffn::Dense(ffn(fields)?);
+    let layer = |is_full| LayerConfig {
+        mixer: Mixer::Attention(Attention {
+            rope: if is_full { FULL_ROPE } else { SLIDING_ROPE },
+            window: window.filter(|_| !is_full),
+            ..attention
+        }),
+        ffn,
+    };
+    let layers = full_layers(fields)?.into_iter().map(layer).collect();
+    let ropes = ropes(fields, family, attention.head_dim)?;
+    let config = fields.model(family, ropes.into(), layers)?;
+    Ok(ModelConfig {
+        norm_plus_one: true,
+        embed_scale: Some(narrow((config.hidden_size as f64).sqrt())),
+        final_softcap: fields.number("final_logit_softcapping")?.map(narrow),
+        ..config
+    })
+}
+
+fn ffn(fields: &Fields) -> Result<DenseFfn, ConfigError> {
+    fields.expect_text("hidden_activation", "gelu_pytorch_tanh")?;
+    Ok(DenseFfn {
+        width: fields.size("intermediate_size")?,
+        glu: Glu::GeluTanh,
+        out_norm: true,
+    })
+}
+
+fn full_layers(fields: &Fields) -> Result<Vec<bool>, ConfigError> {
+    // What transformers notes beside the `layer_types` that it writes.
+    fields.size_opt("_sliding_window_pattern")?;
+    let interval = fields.size("sliding_window_pattern")?;
+    fields.full_layers("sliding_attention", interval)
+}
+
+/// An older file's `rope_scaling` is that of the full layers alone.
+fn ropes(fields: &Fields, family: Family, head_dim: usize) -> Result<[Rope; 2], ConfigError> {
+    let by_type = fields.object("rope_parameters")?;
+    let of_type = |key| by_type.as_ref().map_or(Ok(None), |types| types.object(key));
+    let full = match fields.object("rope_scaling")? {
+        Some(older) => Some(older),
+        None => of_type("full_attention")?,
+    };
+    let sliding = of_type("sliding_attention")?;
+    if let Some(by_type) = &by_type {
+        by_type.refuse_unknown(family, &[])?;
+    }
+    Ok([
+        fields.rope_in(family, full.as_ref(), "rope_theta", head_dim)?,
+        fields.rope_in(family, sliding.as_ref(), "rope_local_base_freq", head_dim)?,
+    ])
+}
+
+/// Norms of other names than in a llama, where the one before the feed-forward has the name that the one
+/// after attention has here.
+const NORMS: [(LayerRole, &str); 3] = [
+    (LayerRole::MixerOutNorm, "post_attention"),
+    (LayerRole::FfnNorm, "pre_feedforward"),
+    (LayerRole::FfnOutNorm, "post_feedforward"),
+];
+
+fn hf_names(role: Role, prefix: &str) -> Option<String> {
+    let norm = |layer, of_layer| {
+        let (_, norm) = NORMS.iter().find(|(role, _)| *role == of_layer)?;
+        Some(format!("{prefix}layers.{layer}.{norm}_layernorm.weight"))
+    };
+    match role {
+        Role::Layer(layer, of_layer) => norm(layer, of_layer).or_else(|| names::hf(role, prefix)),
+        Role::Embedding | Role::OutputNorm | Role::LmHead | Role::RopeFactors => {
+            names::hf(role, prefix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
