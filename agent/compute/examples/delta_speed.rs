@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p pd-compute --example delta_speed -- [threads] [isa]`
 //!
-//! Of each op, the processor time of all threads in the best of several runs, since other work may share the
-//! cores. A token reads and writes the whole recurrent state of its sequence. So the bounds are a loop that multiplies as many
-//! floats by a constant: in pieces that stay in the L1 cache for a prompt, where the state of a task does,
-//! and over all states for a decode step, where they come from further away.
+//! Of each op, the processor time of all threads in the best of several batches, since other work may share
+//! the cores. A token reads and writes the whole recurrent state of its sequence. So the bounds are a loop
+//! that multiplies as many floats by a constant: in pieces that stay in the L1 cache for a prompt, where the
+//! state of a task does, and over all states for a decode step, where they come from further away.
 
 #![allow(clippy::print_stdout, reason = "an example prints its results")]
 #![allow(unsafe_code, reason = "the processor's clock")]
@@ -21,6 +21,7 @@ use pd_compute::{
     StateTensorView, StateView, Strided, Ticket,
 };
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 const K_HEADS: usize = 16;
 const V_HEADS: usize = 32;
@@ -36,7 +37,8 @@ const PIECE: usize = 32 * DIM;
 /// Sequences and their rows.
 const STEPS: [(usize, usize); 4] = [(1, 512), (1, 1), (8, 1), (32, 1)];
 const SEQS_MAX: usize = 32;
-const RUNS: usize = 30;
+const BATCH: Duration = Duration::from_millis(400);
+const BATCHES: usize = 5;
 
 struct Layer {
     backend: CpuBackend,
@@ -85,15 +87,20 @@ fn processor_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Processor seconds of the quickest run.
+/// Processor seconds of a run, in the quickest of several batches: long ones, since the clock of other threads
+/// may lag by a tick.
 fn best(mut run: impl FnMut()) -> f64 {
     run();
-    let timed = |_| {
-        let started = processor_seconds();
-        run();
-        processor_seconds() - started
+    let mut batch = |_| {
+        let (started, processor) = (Instant::now(), processor_seconds());
+        let mut runs = 0;
+        while started.elapsed() < BATCH {
+            run();
+            runs += 1;
+        }
+        (processor_seconds() - processor) / f64::from(runs)
     };
-    (0..RUNS).map(timed).fold(f64::INFINITY, f64::min)
+    (0..BATCHES).map(&mut batch).fold(f64::INFINITY, f64::min)
 }
 
 /// Multiplies `len` floats of a piece, `times` over, and so on through all pieces.
