@@ -4,6 +4,7 @@
 pub mod digest;
 pub mod gguf;
 pub mod hf;
+mod mxfp4;
 pub mod names;
 mod unused;
 
@@ -16,6 +17,7 @@ use std::path::Path;
 
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};
+pub use mxfp4::Mxfp4;
 pub use names::{ExpertRole, ExpertsRole, GgufNames, HfNames, LayerRole, Role};
 
 /// The weights of one model, and how its family names and stores them in this kind of file.
@@ -37,9 +39,10 @@ pub enum Weights {
 
 /// A tensor in a mapped file. A vector has one row.
 #[derive(Clone, Copy, Debug)]
-pub struct TensorView<'a> {
+pub struct TensorView<'a, F = WeightFormat> {
     pub name: &'a str,
-    pub format: WeightFormat,
+    /// Of the values; nothing for bytes.
+    pub format: F,
     pub rows: usize,
     pub columns: usize,
     pub bytes: &'a [u8],
@@ -142,10 +145,71 @@ impl Weights {
     }
 
     fn require(&self, role: Role) -> Result<TensorView<'_>, WeightsError> {
-        self.tensor(role)?.ok_or_else(|| WeightsError::Missing {
+        self.tensor(role)?.ok_or_else(|| self.missing(role))
+    }
+
+    fn missing(&self, role: Role) -> WeightsError {
+        WeightsError::Missing {
             file: self.path().display().to_string(),
             name: self.name(role).unwrap_or_else(|| format!("{role:?}")),
+        }
+    }
+
+    fn check_shape<F>(
+        &self,
+        tensor: &TensorView<'_, F>,
+        rows: usize,
+        columns: usize,
+    ) -> Result<(), WeightsError> {
+        if (tensor.rows, tensor.columns) == (rows, columns) {
+            return Ok(());
+        }
+        Err(WeightsError::Shape {
+            file: self.path().display().to_string(),
+            name: tensor.name.to_owned(),
+            rows: tensor.rows,
+            columns: tensor.columns,
+            expected_rows: rows,
+            expected_columns: columns,
         })
+    }
+
+    /// The `rows × columns` matrix of the blocks and the scales of two roles.
+    ///
+    /// # Errors
+    /// When one of the tensors is missing or of another shape.
+    pub fn mxfp4(
+        &self,
+        [blocks, scales]: [Role; 2],
+        rows: usize,
+        columns: usize,
+    ) -> Result<Mxfp4<'_>, WeightsError> {
+        let per_row = columns.div_ceil(mxfp4::BLOCK_LEN);
+        let blocks = self.bytes(blocks, rows * per_row, mxfp4::BLOCK_BYTES)?;
+        let scales = self.bytes(scales, rows, per_row)?;
+        // No matrix has rows that end within a block.
+        let whole = TensorView {
+            rows,
+            columns: per_row * mxfp4::BLOCK_LEN,
+            ..blocks
+        };
+        self.check_shape(&whole, rows, columns)?;
+        Ok(Mxfp4 { blocks, scales })
+    }
+
+    fn bytes(
+        &self,
+        role: Role,
+        rows: usize,
+        columns: usize,
+    ) -> Result<TensorView<'_, ()>, WeightsError> {
+        let bytes = match (self, self.name(role)) {
+            (Self::Hf { files, .. }, Some(name)) => files.bytes(&name)?,
+            (Self::Hf { .. } | Self::Gguf { .. }, _) => None,
+        };
+        let bytes = bytes.ok_or_else(|| self.missing(role))?;
+        self.check_shape(&bytes, rows, columns)?;
+        Ok(bytes)
     }
 
     /// The `rows × columns` matrix of `role`.
@@ -159,16 +223,7 @@ impl Weights {
         columns: usize,
     ) -> Result<Matrix<'_>, WeightsError> {
         let tensor = self.require(role)?;
-        if (tensor.rows, tensor.columns) != (rows, columns) {
-            return Err(WeightsError::Shape {
-                file: self.path().display().to_string(),
-                name: tensor.name.to_owned(),
-                rows: tensor.rows,
-                columns: tensor.columns,
-                expected_rows: rows,
-                expected_columns: columns,
-            });
-        }
+        self.check_shape(&tensor, rows, columns)?;
         Ok(Matrix {
             name: tensor.name,
             format: tensor.format,
@@ -272,6 +327,29 @@ impl<'a> Matrix<'a> {
         order.for_each(|row| bytes.extend_from_slice(&self.bytes[row * row_bytes..][..row_bytes]));
         Matrix {
             rows: bytes.len() / row_bytes,
+            bytes: Cow::Owned(bytes),
+            ..*self
+        }
+    }
+
+    /// Some of its columns, each as a row of the elements that it has in some of the rows.
+    ///
+    /// # Panics
+    /// When values lie in blocks.
+    pub fn columns(&self, rows: Range<usize>, columns: impl Iterator<Item = usize>) -> Matrix<'a> {
+        assert_eq!(self.format.block_len(), 1, "columns of {}", self.name);
+        let element = self.format.block_bytes();
+        let row_bytes = self.columns * element;
+        let rows = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
+        let len = rows.len() / row_bytes;
+        let mut bytes = Vec::new();
+        for column in columns {
+            let elements = rows.chunks_exact(row_bytes);
+            elements.for_each(|row| bytes.extend(&row[column * element..][..element]));
+        }
+        Matrix {
+            rows: bytes.len() / (len * element),
+            columns: len,
             bytes: Cow::Owned(bytes),
             ..*self
         }

@@ -66,6 +66,9 @@ pub struct Attention {
     /// Queries and keys are normed per head before they are rotated.
     pub qk_norm: bool,
     pub qkv_bias: bool,
+    pub o_bias: bool,
+    /// Each query head has a score that takes part in the softmax and has no value.
+    pub sinks: bool,
     /// Keys that a query sees, its own included; `None`: all before it.
     pub window: Option<usize>,
     /// Each query head has a gate beside it: its result is multiplied by the gate's sigmoid.
@@ -112,10 +115,12 @@ pub enum Glu {
     Silu,
     /// `gelu(gate) · up`, GELU by its approximation with tanh.
     GeluTanh,
+    /// `gate · sigmoid(alpha · gate) · (up + 1)`, of a gate up to `limit` and an up within ± `limit`.
+    ClampedSilu { alpha: f32, limit: f32 },
 }
 
-/// Experts, of which each token goes to a few: the best by the softmax of the router's product, which
-/// weighs what they make, too. An expert is a feed-forward as [`DenseFfn::silu`].
+/// Experts, of which each token goes to a few: the best by scores of the router's product, which weigh
+/// what they make, too. An expert is a feed-forward as [`DenseFfn`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MoeFfn {
     pub num_experts: usize,
@@ -123,8 +128,12 @@ pub struct MoeFfn {
     pub top_k: usize,
     /// Of an expert.
     pub width: usize,
+    pub scores: Scores,
     /// The weights of a token's experts are divided by their sum.
     pub normalise: bool,
+    pub glu: Glu,
+    /// The router and the experts have biases.
+    pub biases: bool,
     pub shared: Option<SharedExpert>,
 }
 
@@ -132,6 +141,16 @@ pub struct MoeFfn {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SharedExpert {
     pub width: usize,
+}
+
+/// What an expert's product with a token becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scores {
+    /// The softmax over all experts.
+    Softmax,
+    /// The softmax over the token's experts.
+    SoftmaxOfChosen,
 }
 
 /// A rotation of queries and keys by their position.
@@ -158,6 +177,18 @@ pub enum RopeScaling {
         low_freq_factor: f64,
         high_freq_factor: f64,
         original_context_len: f64,
+    },
+    /// Pairs that turn less than `beta_slow` times in the original context are divided by `factor`, those that
+    /// turn more than `beta_fast` times kept, with a ramp over the pairs between.
+    Yarn {
+        factor: f64,
+        beta_fast: f64,
+        beta_slow: f64,
+        original_context_len: f64,
+        /// The ramp begins and ends at whole pairs.
+        truncate: bool,
+        /// Multiplies cosines and sines.
+        attention_factor: f32,
     },
 }
 
@@ -211,6 +242,20 @@ pub enum ConfigError {
         value: String,
         family: Family,
     },
+}
+
+// === impl Rope ===
+
+impl Rope {
+    /// Multiplies cosines and sines.
+    pub const fn attention_factor(&self) -> f32 {
+        match self.scaling {
+            RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
+            RopeScaling::Yarn {
+                attention_factor, ..
+            } => attention_factor,
+        }
+    }
 }
 
 // === impl GatedDelta ===

@@ -193,11 +193,12 @@ impl<B: Backend> Decoder<B> {
             scale: self.embed_scale,
             rows,
         });
-        for (inv_freq, out) in self.inv_freqs.iter().zip(&space.ropes) {
+        let tables = self.inv_freqs.iter().zip(&space.ropes);
+        for (rope, (inv_freq, out)) in self.config.ropes.iter().zip(tables) {
             self.backend.rope_table(RopeTable {
                 positions: &batch.positions,
                 inv_freq,
-                factor: 1.0,
+                factor: rope.attention_factor(),
                 out,
                 rows,
             });

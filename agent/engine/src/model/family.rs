@@ -3,6 +3,7 @@
 //! which know no family: one is added by a file here and a line in [`FAMILIES`].
 
 mod gemma3;
+mod gpt_oss;
 mod llama;
 mod mistral;
 mod qwen2;
@@ -20,6 +21,7 @@ use std::fmt;
 
 const FAMILIES: &[&FamilyDef] = &[
     &gemma3::GEMMA3,
+    &gpt_oss::GPT_OSS,
     &llama::LLAMA,
     &mistral::MISTRAL,
     &qwen2::QWEN2,
@@ -44,6 +46,8 @@ pub(super) struct FamilyDef {
     /// Keys of other parts of a model, beside the decoder's, which are then in `text_config`. `None`: no such files
     /// are known.
     pub(super) towers: Option<&'static [&'static str]>,
+    /// How the weights of a folder may be quantised.
+    pub(super) quant_method: Option<&'static str>,
     pub(super) config: fn(&Fields) -> Result<ModelConfig, ConfigError>,
     pub(super) hf_names: HfNames,
     /// `None`: not read from GGUF files.

@@ -32,7 +32,7 @@ pub(super) fn scratch(config: &Ffn) -> Scratch {
 pub(super) fn needs(config: &Ffn) -> Vec<OpFeature> {
     match config {
         Ffn::Dense(dense) => dense::needs(dense),
-        Ffn::Moe(_) => vec![OpFeature::Experts],
+        Ffn::Moe(moe) => moe::needs(moe),
     }
 }
 
@@ -40,6 +40,7 @@ fn epilogue(glu: Glu) -> Epilogue {
     match glu {
         Glu::Silu => Epilogue::SwiGlu,
         Glu::GeluTanh => Epilogue::GeluTanhGlu,
+        Glu::ClampedSilu { alpha, limit } => Epilogue::ClampedSwiGlu { alpha, limit },
     }
 }
 
@@ -47,6 +48,7 @@ fn glu_needs(glu: Glu) -> Option<OpFeature> {
     match glu {
         Glu::Silu => None,
         Glu::GeluTanh => Some(OpFeature::GeluTanhGlu),
+        Glu::ClampedSilu { .. } => Some(OpFeature::ClampedSwiGlu),
     }
 }
 

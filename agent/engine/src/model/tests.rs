@@ -141,8 +141,10 @@ fn likeliest(row: &[f32]) -> u32 {
 }
 
 /// Tiny checkpoints of every family.
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 11] = [
     "tiny-gemma3",
+    "tiny-gpt-oss",
+    "tiny-gpt-oss-mxfp4",
     "tiny-llama",
     "tiny-mistral",
     "tiny-mistral-full",
@@ -274,7 +276,7 @@ proptest! {
         page_size in prop::sample::select(vec![1usize, 16, 64]),
         model in prop::sample::select(vec![
             "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-5", "tiny-qwen3-5-moe", "tiny-qwen3-moe",
-            "tiny-gemma3", "tiny-gguf/llama-k.gguf",
+            "tiny-gemma3", "tiny-gpt-oss-mxfp4", "tiny-gguf/llama-k.gguf",
         ]),
     ) {
         let expected = alone(model, &tokens);

@@ -76,11 +76,12 @@ pub enum HfError {
         described: usize,
         data: usize,
     },
-    #[error("{path}: tensor {name} has dtype {dtype:?}; supported: F32, F16, BF16")]
+    #[error("{path}: tensor {name} has dtype {dtype:?}; supported: {supported}")]
     Dtype {
         path: PathBuf,
         name: String,
         dtype: Dtype,
+        supported: &'static str,
     },
     #[error("{path}: tensor {name} is in two files")]
     Twice { path: PathBuf, name: String },
@@ -124,6 +125,23 @@ impl Safetensors {
     /// # Errors
     /// When no op reads the tensor's dtype.
     pub fn tensor(&self, name: &str) -> Result<Option<TensorView<'_>>, HfError> {
+        self.view(name, format_of, "F32, F16, BF16")
+    }
+
+    /// A tensor of bytes.
+    ///
+    /// # Errors
+    /// When it is one of another dtype.
+    pub fn bytes(&self, name: &str) -> Result<Option<TensorView<'_, ()>>, HfError> {
+        self.view(name, |dtype| (dtype == Dtype::U8).then_some(()), "U8")
+    }
+
+    fn view<F>(
+        &self,
+        name: &str,
+        format_of: impl FnOnce(Dtype) -> Option<F>,
+        supported: &'static str,
+    ) -> Result<Option<TensorView<'_, F>>, HfError> {
         let Some((name, place)) = self.tensors.get_key_value(name) else {
             return Ok(None);
         };
@@ -132,6 +150,7 @@ impl Safetensors {
             path: shard.path().to_owned(),
             name: name.clone(),
             dtype: place.dtype,
+            supported,
         })?;
         Ok(Some(TensorView {
             name,

@@ -23,9 +23,12 @@ pub enum LayerRole {
     QBias,
     KBias,
     VBias,
+    /// A score for each query head.
+    Sinks,
     QNorm,
     KNorm,
     O,
+    OBias,
     /// Of what the mixer adds to the residual stream.
     MixerOutNorm,
     /// Of gated delta layers: q, k and v; the norm's gate; β; the decay.
@@ -51,6 +54,7 @@ pub enum LayerRole {
     Shared(ExpertRole),
     /// The factor of that expert.
     SharedGate,
+    RouterBias,
     /// Of one expert, which files with a tensor for each have.
     Expert(usize, ExpertRole),
     /// Of all experts of the layer, one after another.
@@ -73,6 +77,19 @@ pub enum ExpertsRole {
     /// The rows of an expert's gate, then those of its up.
     GateUp,
     Down,
+    /// `[experts · hidden][2 · width]`: columns of gate and up in turns, where those are rows of others.
+    GateUpColumns,
+    /// `[experts · width][hidden]`.
+    DownColumns,
+    /// MXFP4, rows of gate and up in turns.
+    GateUpBlocks,
+    GateUpScales,
+    DownBlocks,
+    DownScales,
+    /// `[experts][2 · width]`: gate and up in turns.
+    GateUpBias,
+    /// `[experts][hidden]`.
+    DownBias,
 }
 
 /// A tensor's name in a Hugging Face folder, where names of the decoder begin with the prefix;
@@ -99,9 +116,11 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         LayerRole::QBias => "self_attn.q_proj.bias",
         LayerRole::KBias => "self_attn.k_proj.bias",
         LayerRole::VBias => "self_attn.v_proj.bias",
+        LayerRole::Sinks => "self_attn.sinks",
         LayerRole::QNorm => "self_attn.q_norm.weight",
         LayerRole::KNorm => "self_attn.k_norm.weight",
         LayerRole::O => "self_attn.o_proj.weight",
+        LayerRole::OBias => "self_attn.o_proj.bias",
         LayerRole::DeltaQkv => "linear_attn.in_proj_qkv.weight",
         LayerRole::DeltaZ => "linear_attn.in_proj_z.weight",
         LayerRole::DeltaB => "linear_attn.in_proj_b.weight",
@@ -121,6 +140,7 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         LayerRole::Shared(ExpertRole::Up) => "mlp.shared_expert.up_proj.weight",
         LayerRole::Shared(ExpertRole::Down) => "mlp.shared_expert.down_proj.weight",
         LayerRole::SharedGate => "mlp.shared_expert_gate.weight",
+        LayerRole::RouterBias => "mlp.gate.bias",
         LayerRole::Expert(expert, role) => {
             let matrix = match role {
                 ExpertRole::Gate => "gate",
@@ -131,9 +151,18 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
             return Some(format!("{prefix}layers.{layer}.{name}"));
         }
         LayerRole::Experts(role) => match role {
-            ExpertsRole::Gate | ExpertsRole::Up => return None,
+            ExpertsRole::Gate
+            | ExpertsRole::Up
+            | ExpertsRole::GateUpColumns
+            | ExpertsRole::DownColumns => return None,
             ExpertsRole::GateUp => "mlp.experts.gate_up_proj",
             ExpertsRole::Down => "mlp.experts.down_proj",
+            ExpertsRole::GateUpBlocks => "mlp.experts.gate_up_proj_blocks",
+            ExpertsRole::GateUpScales => "mlp.experts.gate_up_proj_scales",
+            ExpertsRole::DownBlocks => "mlp.experts.down_proj_blocks",
+            ExpertsRole::DownScales => "mlp.experts.down_proj_scales",
+            ExpertsRole::GateUpBias => "mlp.experts.gate_up_proj_bias",
+            ExpertsRole::DownBias => "mlp.experts.down_proj_bias",
         },
     };
     Some(format!("{prefix}layers.{layer}.{name}"))
@@ -158,7 +187,9 @@ pub fn gguf(role: Role) -> Option<String> {
         LayerRole::VBias => "attn_v.bias",
         LayerRole::QNorm => "attn_q_norm.weight",
         LayerRole::KNorm => "attn_k_norm.weight",
+        LayerRole::Sinks => "attn_sinks.weight",
         LayerRole::O => "attn_output.weight",
+        LayerRole::OBias => "attn_output.bias",
         LayerRole::DeltaQkv
         | LayerRole::DeltaZ
         | LayerRole::DeltaB
@@ -179,12 +210,21 @@ pub fn gguf(role: Role) -> Option<String> {
         LayerRole::Shared(ExpertRole::Up) => "ffn_up_shexp.weight",
         LayerRole::Shared(ExpertRole::Down) => "ffn_down_shexp.weight",
         LayerRole::SharedGate => "ffn_gate_inp_shexp.weight",
+        LayerRole::RouterBias => "ffn_gate_inp.bias",
         LayerRole::Expert(..) => return None,
         LayerRole::Experts(role) => match role {
             ExpertsRole::Gate => "ffn_gate_exps.weight",
             ExpertsRole::Up => "ffn_up_exps.weight",
             ExpertsRole::GateUp => "ffn_gate_up_exps.weight",
             ExpertsRole::Down => "ffn_down_exps.weight",
+            ExpertsRole::GateUpColumns
+            | ExpertsRole::DownColumns
+            | ExpertsRole::GateUpBlocks
+            | ExpertsRole::GateUpScales
+            | ExpertsRole::DownBlocks
+            | ExpertsRole::DownScales
+            | ExpertsRole::GateUpBias => return None,
+            ExpertsRole::DownBias => "ffn_down_exps.bias",
         },
     };
     Some(format!("blk.{layer}.{name}"))

@@ -11,9 +11,10 @@ pub(crate) const LLAMA: &str = "tiny-llama";
 /// Has recurrent states.
 pub(crate) const QWEN3_5: &str = "tiny-qwen3-5";
 /// One of each family that differs in what layers do.
-pub(crate) const MODELS: [&str; 8] = [
+pub(crate) const MODELS: [&str; 9] = [
     LLAMA,
     "tiny-gemma3",
+    "tiny-gpt-oss-mxfp4",
     "tiny-mistral",
     "tiny-qwen2",
     "tiny-qwen3",

@@ -153,6 +153,8 @@ impl Check<'_> {
             let expected = format!("an even number up to {head_dim}, since RoPE rotates pairs");
             return Err(self.invalid("size of the rotated part of a head", rotary_dim, expected));
         }
+        let factor = f64::from(rope.attention_factor());
+        self.positive("attention factor of rope", factor)?;
         self.positive("rope theta", rope.theta)
     }
 }

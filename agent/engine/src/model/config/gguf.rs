@@ -2,8 +2,8 @@
 //! its name. The sizes the metadata leaves out are taken from the tensors' shapes.
 
 use super::{
-    Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, MoeFfn, Rope,
-    RopeScaling, check, invalid, narrow,
+    Attention, ConfigError, DenseFfn, Family, Ffn, Glu, LayerConfig, Mixer, ModelConfig, MoeFfn,
+    Rope, RopeScaling, Scores, check, invalid, narrow,
 };
 use crate::model::family::GgufFamily;
 use crate::weights::gguf::{Gguf, MetadataError, Value};
@@ -132,7 +132,10 @@ impl Keys<'_> {
             num_experts: self.size("expert_count")?,
             top_k: self.size("expert_used_count")?,
             width: self.size("expert_feed_forward_length")?,
+            scores: Scores::Softmax,
             normalise: true,
+            glu: Glu::Silu,
+            biases: false,
             shared: None,
         };
         self.decoder(adapt, Ffn::Moe(experts))
@@ -194,6 +197,8 @@ impl Keys<'_> {
             rope: 0,
             qk_norm: false,
             qkv_bias: false,
+            o_bias: false,
+            sinks: false,
             window: None,
             gated: false,
             out_norm: false,

@@ -112,10 +112,7 @@ pub(super) fn build_config(
     generation: Option<&Fields>,
 ) -> Result<ModelConfig, ConfigError> {
     let family = family(fields)?;
-    if fields.get("quantization_config").is_some() {
-        let supported = "unquantised safetensors, or a quantised GGUF file";
-        return Err(fields.unsupported("quantization_config", "present", supported));
-    }
+    check_quantization(fields, family)?;
     let text = text_config(fields, family)?;
     let decoder = text.as_ref().unwrap_or(fields);
     let mut config = (family.def().config)(decoder)?;
@@ -133,6 +130,21 @@ pub(super) fn build_config(
         fields.refuse_unknown(family, &[NEUTRAL, towers].concat())?;
     }
     Ok(config)
+}
+
+/// Refuses weights that are quantised in another way than the family's may be. Which of them are is seen in the
+/// tensors.
+fn check_quantization(fields: &Fields, family: Family) -> Result<(), ConfigError> {
+    const KEY: &str = "quantization_config";
+    let Some(quantization) = fields.object(KEY)? else {
+        return Ok(());
+    };
+    let Some(method) = family.def().quant_method else {
+        let supported = "unquantised safetensors, or a quantised GGUF file";
+        return Err(fields.unsupported(KEY, "present", supported));
+    };
+    quantization.expect_text("quant_method", method)?;
+    quantization.refuse_unknown(family, &["modules_to_not_convert"])
 }
 
 /// The decoder's keys in a file that describes other parts of the model, too.

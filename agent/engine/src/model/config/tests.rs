@@ -103,17 +103,59 @@ fn both_forms_of_rope_settings_are_read() {
 }
 
 #[test]
+fn what_yarn_leaves_out_follows_from_the_context() {
+    let scaling = |parameters: Value| match with("rope_scaling", parameters).unwrap().ropes[0]
+        .scaling
+    {
+        RopeScaling::Yarn {
+            factor,
+            original_context_len,
+            attention_factor,
+            truncate,
+            ..
+        } => (factor, original_context_len, attention_factor, truncate),
+        other @ (RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. }) => {
+            panic!("{other:?}")
+        }
+    };
+    let yarn = json!({"type": "yarn", "factor": 4.0});
+    assert_eq!(scaling(yarn), (4.0, 4096.0, 1.138_629_4, true));
+    let yarn =
+        json!({"rope_type": "yarn", "original_max_position_embeddings": 1024, "truncate": false});
+    assert_eq!(scaling(yarn), (4.0, 1024.0, 1.138_629_4, false));
+    let yarn = json!({"rope_type": "yarn", "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 0.707});
+    assert_eq!(scaling(yarn).2, 1.085_726_4);
+    let yarn = json!({"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5});
+    assert_eq!(scaling(yarn).2, 1.5);
+    let mut both = llama();
+    both["original_max_position_embeddings"] = json!(512);
+    both["rope_scaling"] = json!({"rope_type": "yarn", "original_max_position_embeddings": 1024});
+    let Rope { scaling, .. } = read(both).unwrap().ropes[0];
+    assert!(matches!(
+        scaling,
+        RopeScaling::Yarn {
+            factor: 8.0,
+            original_context_len: 512.0,
+            ..
+        }
+    ));
+}
+
+#[test]
 fn a_refusal_names_file_key_value_and_what_is_supported() {
     assert_eq!(
         refusal("model_type", json!("mamba2")),
         "m/config.json: model_type is \"mamba2\", which is not supported; supported: gemma3, \
-         gemma3_text, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_5_moe, \
+         gemma3_text, gpt_oss, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_5_moe, \
          qwen3_5_moe_text, qwen3_moe"
     );
     assert_eq!(
-        refusal("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0})),
-        "m/config.json: rope_scaling.rope_type is yarn, which is not supported; \
-         supported: default, linear, llama3"
+        refusal(
+            "rope_scaling",
+            json!({"rope_type": "dynamic", "factor": 2.0})
+        ),
+        "m/config.json: rope_scaling.rope_type is dynamic, which is not supported; \
+         supported: default, linear, llama3, yarn"
     );
     assert_eq!(
         refusal("hidden_size", json!("64")),

@@ -2,7 +2,7 @@
 //! F32. It remembers which tensors were used.
 
 use crate::model::{KvPoolSpec, LoadError, ModelConfig, ModelFiles, StepLimits, rope};
-use crate::weights::{LayerRole, Matrix, Role, Weights};
+use crate::weights::{LayerRole, Matrix, Mxfp4, Role, Weights};
 use pd_compute::{Backend, DType, Epilogue, ExpertSource};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -159,6 +159,18 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(matrix)
     }
 
+    /// The matrix of the blocks and the scales of two roles.
+    pub(in crate::model) fn mxfp4(
+        &mut self,
+        roles: [Role; 2],
+        rows: usize,
+        columns: usize,
+    ) -> Result<Mxfp4<'a>, LoadError> {
+        let matrix = self.weights.mxfp4(roles, rows, columns)?;
+        self.used.extend(matrix.names().map(str::to_owned));
+        Ok(matrix)
+    }
+
     /// Queries and their gates: heads of both are beside each other in a matrix of one role.
     pub(in crate::model) fn gated(
         &mut self,
@@ -232,6 +244,18 @@ impl<'a, B: Backend> Loader<'a, B> {
     ) -> Result<B::Buffer, LoadError> {
         let values: Vec<f32> = self.values(role, len)?.into_iter().map(f).collect();
         self.upload("norm weight or gate", &values)
+    }
+
+    /// A role's `rows × columns` matrix, in F32 on the device.
+    pub(in crate::model) fn table(
+        &mut self,
+        role: Role,
+        rows: usize,
+        columns: usize,
+    ) -> Result<B::Buffer, LoadError> {
+        let values = self.weights.values(role, rows, columns)?;
+        self.used.extend(self.weights.name(role));
+        self.upload("biases", &values)
     }
 
     /// The columns of a role's `rows × columns` matrix, one after another, in F32 on the device.

@@ -11,6 +11,8 @@ use pd_compute::{Backend, Epilogue, Linear, RmsNorm, WriteMode};
 pub(in crate::model) struct OutLinear<B: Backend> {
     weight: B::Weight,
     /// `F32 [hidden]`.
+    bias: Option<B::Buffer>,
+    /// `F32 [hidden]`.
     norm: Option<B::Buffer>,
 }
 
@@ -20,11 +22,13 @@ impl<B: Backend> OutLinear<B> {
     pub(in crate::model) fn load(
         loader: &mut Loader<'_, B>,
         matrix: Matrix<'_>,
+        bias: Option<Role>,
         norm: Option<Role>,
     ) -> Result<Self, LoadError> {
         let hidden = loader.hidden_size();
         Ok(Self {
             weight: loader.pack(&[matrix], false)?,
+            bias: bias.map(|role| loader.vector(role, hidden)).transpose()?,
             norm: norm.map(|role| loader.norm(role, hidden)).transpose()?,
         })
     }
@@ -35,7 +39,7 @@ impl<B: Backend> OutLinear<B> {
             cx.backend.linear(Linear {
                 x,
                 weight: &self.weight,
-                bias: None,
+                bias: self.bias.as_ref(),
                 epilogue,
                 out,
                 rows: rows.count,

@@ -31,6 +31,7 @@ pub(super) static GEMMA3: FamilyDef = FamilyDef {
         "mm_tokens_per_image",
         "vision_config",
     ]),
+    quant_method: None,
     config,
     hf_names,
     gguf: None,

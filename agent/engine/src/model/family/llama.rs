@@ -13,6 +13,7 @@ pub(super) static LLAMA: FamilyDef = FamilyDef {
     // How matrices were cut in training, and a note of SmolLM's.
     neutral: &["pretraining_tp", "is_llama_config"],
     towers: None,
+    quant_method: None,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {

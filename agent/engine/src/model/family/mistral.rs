@@ -15,6 +15,7 @@ pub(super) static MISTRAL: FamilyDef = FamilyDef {
     architectures: &["MistralForCausalLM"],
     neutral: &[],
     towers: None,
+    quant_method: None,
     config,
     hf_names: names::hf,
     gguf: None,

@@ -12,6 +12,7 @@ pub(super) static QWEN2: FamilyDef = FamilyDef {
     architectures: &["Qwen2ForCausalLM"],
     neutral: &[],
     towers: None,
+    quant_method: None,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {

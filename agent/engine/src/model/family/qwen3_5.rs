@@ -29,6 +29,7 @@ pub(super) static QWEN3_5: FamilyDef = FamilyDef {
     // Draft layers are not read.
     neutral: &["mtp_num_hidden_layers"],
     towers: Some(TOWERS),
+    quant_method: None,
     config,
     hf_names: names::hf,
     gguf: None,

@@ -20,6 +20,7 @@ pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
         "router_aux_loss_coef",
     ],
     towers: Some(TOWERS),
+    quant_method: None,
     config,
     hf_names: names::hf,
     gguf: None,

@@ -5,7 +5,7 @@ use super::{Family, FamilyDef, GgufFamily, qwen3};
 use crate::model::config::fields::Fields;
 use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{
-    Attention, ConfigError, Ffn, LayerConfig, Mixer, ModelConfig, MoeFfn, invalid,
+    Attention, ConfigError, Ffn, Glu, LayerConfig, Mixer, ModelConfig, MoeFfn, Scores, invalid,
 };
 use crate::weights::names;
 
@@ -20,6 +20,7 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
         "router_aux_loss_coef",
     ],
     towers: None,
+    quant_method: None,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {
@@ -89,7 +90,10 @@ pub(super) fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
         num_experts: count,
         top_k: fields.size("num_experts_per_tok")?,
         width: fields.size("moe_intermediate_size")?,
+        scores: Scores::Softmax,
         normalise: fields.flag("norm_topk_prob")?.unwrap_or(false),
+        glu: Glu::Silu,
+        biases: false,
         shared: None,
     })
 }

@@ -14,7 +14,8 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// Published configurations, one of each family.
-const PUBLISHED: [&str; 8] = [
+const PUBLISHED: [&str; 9] = [
+    "gpt-oss-20b",
     "gemma-3-4b-it",
     "Llama-3.1-8B",
     "Mistral-Nemo-Base-2407",

@@ -53,7 +53,7 @@ impl<B: Backend> DenseLayer<B> {
         Ok(Self {
             gate_up,
             glu,
-            down: OutLinear::load(loader, down, norm)?,
+            down: OutLinear::load(loader, down, None, norm)?,
         })
     }
 

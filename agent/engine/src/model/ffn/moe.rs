@@ -4,15 +4,16 @@
 mod shared;
 mod stored;
 
+use super::{epilogue, glu_needs};
 use crate::model::LoadError;
-use crate::model::config::MoeFfn;
+use crate::model::config::{self, MoeFfn};
 use crate::model::decoder::loader::Loader;
 use crate::model::decoder::workspace::{ExpertSpace, Scratch};
 use crate::model::decoder::{LayerCx, Rows};
-use crate::weights::{LayerRole, Role};
+use crate::weights::{ExpertsRole, LayerRole, Role};
 use pd_compute::{
-    Backend, DeviceBuffer as _, Epilogue, ExpertMatrices as _, Linear, MoeExperts, MoeFinish,
-    MoeRoute, Routing, Scores,
+    Backend, DeviceBuffer as _, Epilogue, ExpertBias, ExpertMatrices as _, Linear, MoeExperts,
+    MoeFinish, MoeRoute, OpFeature, Routing, Scores,
 };
 use shared::SharedExpert;
 use stored::StoredExperts;
@@ -25,6 +26,17 @@ pub(in crate::model) struct MoeLayer<B: Backend> {
     router: B::Weight,
     experts: B::Experts,
     shared: Option<SharedExpert<B>>,
+    biases: Option<Biases<B>>,
+}
+
+#[derive(Debug)]
+struct Biases<B: Backend> {
+    /// `F32 [experts]`.
+    router: B::Buffer,
+    /// `F32 [experts][2 · width]`: gate and up in turns.
+    gate_up: B::Buffer,
+    /// `F32 [experts][hidden]`.
+    down: B::Buffer,
 }
 
 pub(super) fn scratch(config: &MoeFfn) -> Scratch {
@@ -35,6 +47,27 @@ pub(super) fn scratch(config: &MoeFfn) -> Scratch {
         gated: config.shared.map_or(0, |shared| shared.width),
         shared: config.shared.is_some(),
         ..Scratch::default()
+    }
+}
+
+pub(super) fn needs(config: &MoeFfn) -> Vec<OpFeature> {
+    let biases = config.biases.then_some(OpFeature::LinearBias);
+    let others = glu_needs(config.glu).into_iter().chain(biases);
+    others.chain([OpFeature::Experts]).collect()
+}
+
+// === impl Biases ===
+
+impl<B: Backend> Biases<B> {
+    fn load(loader: &mut Loader<'_, B>, layer: usize, config: &MoeFfn) -> Result<Self, LoadError> {
+        let (experts, hidden) = (config.num_experts, loader.hidden_size());
+        let role = |role| Role::Layer(layer, role);
+        let of_all = |of| role(LayerRole::Experts(of));
+        Ok(Self {
+            router: loader.vector(role(LayerRole::RouterBias), experts)?,
+            gate_up: loader.table(of_all(ExpertsRole::GateUpBias), experts, 2 * config.width)?,
+            down: loader.table(of_all(ExpertsRole::DownBias), experts, hidden)?,
+        })
     }
 }
 
@@ -49,8 +82,10 @@ impl<B: Backend> MoeLayer<B> {
         let role = Role::Layer(layer, LayerRole::Router);
         let router = loader.matrix(role, config.num_experts, loader.hidden_size())?;
         let stored = StoredExperts::find(loader, layer, config)?;
+        let biases = config.biases.then(|| Biases::load(loader, layer, config));
         Ok(Self {
             config: *config,
+            biases: biases.transpose()?,
             router: loader.pack(&[router], false)?,
             experts: loader.pack_experts(&stored.sources())?,
             shared: config
@@ -86,14 +121,17 @@ impl<B: Backend> MoeLayer<B> {
         let MoeFfn {
             num_experts,
             top_k,
+            scores,
             normalise,
+            glu,
             ..
         } = self.config;
+        let biases = self.biases.as_ref();
         let x = &cx.space.normed;
         cx.backend.linear(Linear {
             x,
             weight: &self.router,
-            bias: None,
+            bias: biases.map(|biases| &biases.router),
             epilogue: Epilogue::Store,
             out: &space.logits,
             rows,
@@ -104,7 +142,10 @@ impl<B: Backend> MoeLayer<B> {
             choice_bias: None,
             routing: Routing {
                 top_k,
-                scores: Scores::Softmax,
+                scores: match scores {
+                    config::Scores::Softmax => Scores::Softmax,
+                    config::Scores::SoftmaxOfChosen => Scores::SoftmaxOfChosen,
+                },
                 groups: None,
                 normalise,
                 scale: 1.0,
@@ -121,8 +162,8 @@ impl<B: Backend> MoeLayer<B> {
             num_experts,
             experts: &self.experts,
             first_expert: 0,
-            bias: None,
-            glu: Epilogue::SwiGlu,
+            bias: biases.map(|Biases { gate_up, down, .. }| ExpertBias { gate_up, down }),
+            glu: epilogue(glu),
             gated: &space.gated,
             terms: &space.terms,
             sums: &space.sums,

@@ -25,6 +25,8 @@ pub(in crate::model) struct AttentionLayer<B: Backend> {
     q_norm: Option<B::Buffer>,
     /// `F32 [head_dim]`.
     k_norm: Option<B::Buffer>,
+    /// `F32 [num_heads]`.
+    sinks: Option<B::Buffer>,
     o: OutLinear<B>,
 }
 
@@ -40,8 +42,14 @@ pub(super) fn needs(config: &Attention) -> Vec<OpFeature> {
     let window = config.window.map(|_| OpFeature::AttnWindow);
     let gate = [OpFeature::AttnGate, OpFeature::StridedQkv];
     let gate = gate.into_iter().filter(|_| config.gated);
-    let norm = config.out_norm.then_some(OpFeature::NormAdd);
-    window.into_iter().chain(gate).chain(norm).collect()
+    let others = [
+        (config.out_norm, OpFeature::NormAdd),
+        (config.o_bias, OpFeature::LinearBias),
+        (config.sinks, OpFeature::AttnSinks),
+    ];
+    let others = others.into_iter().filter(|(is_used, _)| *is_used);
+    let others = others.map(|(_, feature)| feature);
+    window.into_iter().chain(gate).chain(others).collect()
 }
 
 pub(super) fn kv_group(config: &Attention) -> KvGroupSpec {
@@ -71,6 +79,8 @@ impl<B: Backend> AttentionLayer<B> {
             head_dim,
             qk_norm,
             qkv_bias,
+            o_bias,
+            sinks,
             out_norm,
             ..
         } = *config;
@@ -98,6 +108,9 @@ impl<B: Backend> AttentionLayer<B> {
             norm.transpose()
         };
         let (q_norm, k_norm) = (head_norm(LayerRole::QNorm)?, head_norm(LayerRole::KNorm)?);
+        let sinks = sinks.then(|| loader.vector(role(LayerRole::Sinks), num_heads));
+        let o_bias = o_bias.then(|| role(LayerRole::OBias));
+        let out_norm = out_norm.then(|| role(LayerRole::MixerOutNorm));
         Ok(Self {
             config: *config,
             rotary_dim: loader.rotary_dim(config.rope),
@@ -106,7 +119,8 @@ impl<B: Backend> AttentionLayer<B> {
             bias: qkv_bias.then(|| loader.joined(&biases)).transpose()?,
             q_norm,
             k_norm,
-            o: OutLinear::load(loader, o, out_norm.then(|| role(LayerRole::MixerOutNorm)))?,
+            sinks: sinks.transpose()?,
+            o: OutLinear::load(loader, o, o_bias, out_norm)?,
         })
     }
 
@@ -156,7 +170,7 @@ impl<B: Backend> AttentionLayer<B> {
             kv: &cx.step.kv[self.place.group],
             layer: self.place.ordinal,
             window: self.config.window,
-            sinks: None,
+            sinks: self.sinks.as_ref(),
             softcap: None,
             gate: self.config.gated.then_some(Strided {
                 values: &gates,

@@ -36,6 +36,67 @@ fn linear_scaling_and_a_files_divisors_divide() {
     }
 }
 
+const YARN: RopeScaling = RopeScaling::Yarn {
+    factor: 32.0,
+    beta_fast: 32.0,
+    beta_slow: 1.0,
+    original_context_len: 4096.0,
+    truncate: false,
+    attention_factor: 1.346_573_6,
+};
+
+fn assert_close(frequencies: &[f32], expected: &[(usize, f32)]) {
+    for (pair, expected) in expected {
+        let frequency = frequencies[*pair];
+        let error = (frequency - expected).abs() / expected;
+        assert!(error < 1e-6, "pair {pair}: {frequency} for {expected}");
+    }
+}
+
+/// Values of transformers 5.19 for head dim 64: theta 150,000 with a ramp as it falls, and theta 1,000,000,
+/// factor 4 and 32,768 with one of whole pairs.
+#[test]
+fn yarn_stretches_pairs_that_turn_seldom() {
+    let whole = Rope {
+        theta: 150_000.0,
+        ..rope(YARN)
+    };
+    assert_eq!(whole.attention_factor(), 1.346_573_6);
+    assert_close(
+        &inverse_frequencies(&whole, None),
+        &[
+            (0, 1.0),
+            (5, 0.155_322_98),
+            (8, 0.050_813_273),
+            (12, 0.006_794_959_3),
+            (16, 4.564_839_2e-4),
+            (18, 3.830_881e-5),
+            (31, 3.023_511_4e-7),
+        ],
+    );
+    let cut = Rope {
+        theta: 1e6,
+        ..rope(RopeScaling::Yarn {
+            factor: 4.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            original_context_len: 32_768.0,
+            truncate: true,
+            attention_factor: 1.0,
+        })
+    };
+    assert_close(
+        &inverse_frequencies(&cut, None),
+        &[
+            (8, 0.031_622_78),
+            (12, 0.005_154_795_5),
+            (16, 5.833_333_7e-4),
+            (20, 4.445_698_5e-5),
+            (31, 3.849_816_3e-7),
+        ],
+    );
+}
+
 /// Values of transformers 5.23 for head dim 64, theta 500,000, factor 8, 1 to 4, 8192.
 #[test]
 fn llama3_scaling_keeps_high_frequencies_and_stretches_low_ones() {

@@ -47,6 +47,8 @@ fn a_missing_tensor_is_named() {
 fn each_tensor_that_is_missing_or_of_a_wrong_shape_is_named() {
     for model in [
         "tiny-gemma3",
+        "tiny-gpt-oss",
+        "tiny-gpt-oss-mxfp4",
         "tiny-llama",
         "tiny-qwen2",
         "tiny-qwen3-5",

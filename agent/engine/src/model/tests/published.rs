@@ -6,7 +6,7 @@ use super::*;
 use crate::model::decoder::Decoder;
 use crate::model::decoder::loader::Loader;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
 
@@ -95,6 +95,21 @@ fn every_tensor_of_a_published_checkpoint_is_loaded_or_known_to_be_unused() {
         let known = [("model.visual.*", 333), ("mtp.*", drafts)];
         assert_eq!(unused(name), counts(known), "{name}");
     }
+}
+
+/// A whole one would take minutes to expand; each layer of the tiny one has the same tensors.
+#[test]
+fn the_tiny_gpt_oss_has_the_names_of_the_published_one() {
+    let list = fs::read_to_string(golden("published/gpt-oss-20b/tensors.txt")).unwrap();
+    let lines = list.lines().filter(|line| !line.starts_with('#'));
+    let names = lines.map(|line| line.split_once(' ').unwrap().0);
+    let published: BTreeSet<String> = names.map(|name| name.replace("{0..23}", "0")).collect();
+    let bytes = fs::read(golden("tiny-gpt-oss-mxfp4/model.safetensors")).unwrap();
+    let names = SafeTensors::deserialize(&bytes).unwrap();
+    let names = names.names().into_iter();
+    let is_first = |name: &&str| !name.contains(".layers.") || name.contains(".layers.0.");
+    let tiny: BTreeSet<String> = names.filter(is_first).map(str::to_owned).collect();
+    assert_eq!(tiny, published);
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Fields {
         check::num_layers(self.file(), self.size("num_hidden_layers")?)
     }
 
-    fn context_len(&self) -> Result<usize, ConfigError> {
+    pub(super) fn context_len(&self) -> Result<usize, ConfigError> {
         self.size("max_position_embeddings")
     }
 
@@ -72,6 +72,8 @@ impl Fields {
             rope: 0,
             qk_norm: false,
             qkv_bias: false,
+            o_bias: false,
+            sinks: false,
             window: None,
             gated: false,
             out_norm: false,

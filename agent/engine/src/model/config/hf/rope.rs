@@ -2,7 +2,7 @@
 //! `rope_scaling` (before).
 
 use crate::model::config::fields::Fields;
-use crate::model::config::{ConfigError, Family, Rope, RopeScaling};
+use crate::model::config::{ConfigError, Family, Rope, RopeScaling, narrow};
 use serde_json::Value;
 
 const THETA: &str = "rope_theta";
@@ -65,10 +65,11 @@ impl Fields {
         Ok(rope)
     }
 
+    /// The older key counts where both are written; what then is not read of the newer one is refused as unknown.
     fn rope_parameters(&self) -> Result<Option<Self>, ConfigError> {
-        Ok(match self.object("rope_parameters")? {
+        Ok(match self.object("rope_scaling")? {
             Some(parameters) => Some(parameters),
-            None => self.object("rope_scaling")?,
+            None => self.object("rope_parameters")?,
         })
     }
 
@@ -80,7 +81,7 @@ impl Fields {
     ) -> Result<Rope, ConfigError> {
         let beside = self.number(beside)?;
         let (inside, scaling) = match parameters {
-            Some(parameters) => (parameters.number(THETA)?, rope_scaling(parameters)?),
+            Some(parameters) => (parameters.number(THETA)?, self.rope_scaling(parameters)?),
             None => (None, RopeScaling::None),
         };
         Ok(Rope {
@@ -89,20 +90,63 @@ impl Fields {
             scaling,
         })
     }
+
+    fn rope_scaling(&self, parameters: &Self) -> Result<RopeScaling, ConfigError> {
+        // The older key is read even where both are written, as it then says the same.
+        let older = parameters.text("type")?;
+        let kind = parameters.text("rope_type")?.or(older);
+        match kind.unwrap_or("default") {
+            "default" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear {
+                factor: parameters.positive("factor")?,
+            }),
+            "llama3" => llama3_scaling(parameters),
+            "yarn" => self.yarn_scaling(parameters),
+            other => {
+                let supported = "default, linear, llama3, yarn";
+                Err(parameters.unsupported("rope_type", other, supported))
+            }
+        }
+    }
+
+    fn yarn_scaling(&self, parameters: &Self) -> Result<RopeScaling, ConfigError> {
+        const ORIGINAL: &str = "original_max_position_embeddings";
+        let context_len = self.context_len()? as f64;
+        let inside = positive_or(parameters, ORIGINAL, context_len)?;
+        let original_context_len = positive_or(self, ORIGINAL, inside)?;
+        let factor = positive_or(parameters, "factor", context_len / original_context_len)?;
+        Ok(RopeScaling::Yarn {
+            factor,
+            beta_fast: positive_or(parameters, "beta_fast", 32.0)?,
+            beta_slow: positive_or(parameters, "beta_slow", 1.0)?,
+            original_context_len,
+            truncate: parameters.flag("truncate")?.unwrap_or(true),
+            attention_factor: narrow(attention_factor(parameters, factor)?),
+        })
+    }
 }
 
-fn rope_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {
-    // The older key is read even where both are written, as it then says the same.
-    let older = parameters.text("type")?;
-    let kind = parameters.text("rope_type")?.or(older);
-    match kind.unwrap_or("default") {
-        "default" => Ok(RopeScaling::None),
-        "linear" => Ok(RopeScaling::Linear {
-            factor: parameters.positive("factor")?,
-        }),
-        "llama3" => llama3_scaling(parameters),
-        other => Err(parameters.unsupported("rope_type", other, "default, linear, llama3")),
-    }
+/// A key's number, or `absent` where it is not written.
+fn positive_or(fields: &Fields, key: &'static str, absent: f64) -> Result<f64, ConfigError> {
+    fields.get(key).map_or(Ok(absent), |_| fields.positive(key))
+}
+
+fn attention_factor(parameters: &Fields, factor: f64) -> Result<f64, ConfigError> {
+    let by_scale = |scale: f64| {
+        if factor > 1.0 {
+            0.1 * scale * factor.ln() + 1.0
+        } else {
+            1.0
+        }
+    };
+    let scale = parameters.number("mscale")?.unwrap_or(0.0);
+    let of_all = parameters.number("mscale_all_dim")?.unwrap_or(0.0);
+    let absent = if scale != 0.0 && of_all != 0.0 {
+        by_scale(scale) / by_scale(of_all)
+    } else {
+        by_scale(1.0)
+    };
+    positive_or(parameters, "attention_factor", absent)
 }
 
 fn llama3_scaling(parameters: &Fields) -> Result<RopeScaling, ConfigError> {

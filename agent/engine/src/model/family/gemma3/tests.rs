@@ -16,6 +16,8 @@ fn expected() -> ModelConfig {
             rope,
             qk_norm: true,
             qkv_bias: false,
+            o_bias: false,
+            sinks: false,
             window,
             gated: false,
             out_norm: true,

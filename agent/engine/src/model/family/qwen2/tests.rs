@@ -14,6 +14,8 @@ fn the_published_configuration_is_read() {
         rope: 0,
         qk_norm: false,
         qkv_bias: true,
+        o_bias: false,
+        sinks: false,
         window: None,
         gated: false,
         out_norm: false,

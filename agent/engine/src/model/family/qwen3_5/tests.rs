@@ -16,6 +16,8 @@ fn expected() -> ModelConfig {
         rope: 0,
         qk_norm: true,
         qkv_bias: false,
+        o_bias: false,
+        sinks: false,
         window: None,
         gated: true,
         out_norm: false,

@@ -1,7 +1,9 @@
 //! Qwen3.5's published configuration with experts, beside what it describes.
 
 use super::*;
-use crate::model::config::{Attention, GatedDelta, LayerConfig, Mixer, Rope, RopeScaling};
+use crate::model::config::{
+    Attention, GatedDelta, Glu, LayerConfig, Mixer, Rope, RopeScaling, Scores,
+};
 use crate::model::family::tests::{published, read};
 use serde_json::json;
 
@@ -20,6 +22,8 @@ fn the_published_configuration_is_read() {
         window: None,
         gated: true,
         out_norm: false,
+        o_bias: false,
+        sinks: false,
     });
     let delta = Mixer::GatedDelta(GatedDelta {
         num_k_heads: 16,
@@ -32,7 +36,10 @@ fn the_published_configuration_is_read() {
         num_experts: 256,
         top_k: 8,
         width: 512,
+        scores: Scores::Softmax,
         normalise: true,
+        glu: Glu::Silu,
+        biases: false,
         shared: Some(SharedExpert { width: 512 }),
     });
     let layer = |mixer| LayerConfig { mixer, ffn };

@@ -5,6 +5,7 @@ use crate::model::config::MoeFfn;
 use crate::model::decoder::loader::Loader;
 use crate::weights::{ExpertRole, ExpertsRole, LayerRole, Matrix, Role};
 use pd_compute::{Backend, ExpertSource, WeightSource};
+use std::ops::Range;
 
 /// Experts as files have them.
 pub(super) enum StoredExperts<'a> {
@@ -47,6 +48,9 @@ impl<'a> StoredExperts<'a> {
             let gate_up = loader.matrix(all(ExpertsRole::GateUp), experts * 2 * width, hidden)?;
             let down = loader.matrix(all(ExpertsRole::Down), experts * hidden, width)?;
             return Ok(Self::Joined([gate_up, down], sizes));
+        }
+        if loader.has_name(all(ExpertsRole::GateUpColumns)) {
+            return Ok(Self::Apart(in_turns(loader, layer, sizes)?));
         }
         if loader.has_name(one(0, ExpertRole::Gate)) {
             let mut apart = Vec::with_capacity(experts);
@@ -94,6 +98,48 @@ impl<'a> StoredExperts<'a> {
             }
         }
     }
+}
+
+/// Experts whose gates and ups take turns: of columns, or in MXFP4 of rows.
+fn in_turns<'a, B: Backend>(
+    loader: &mut Loader<'a, B>,
+    layer: usize,
+    sizes: Sizes,
+) -> Result<Vec<[Matrix<'a>; 3]>, LoadError> {
+    let Sizes {
+        experts,
+        width,
+        hidden,
+    } = sizes;
+    let all = |role| Role::Layer(layer, LayerRole::Experts(role));
+    let rows_of = |expert: usize, rows: usize| expert * rows..(expert + 1) * rows;
+    let turn = |second: usize, of: Range<usize>| of.skip(second).step_by(2);
+    let gate_up = [ExpertsRole::GateUpBlocks, ExpertsRole::GateUpScales].map(all);
+    if gate_up.into_iter().any(|role| loader.contains(role)) {
+        let down = [ExpertsRole::DownBlocks, ExpertsRole::DownScales].map(all);
+        let gate_up = loader.mxfp4(gate_up, experts * 2 * width, hidden)?;
+        let down = loader.mxfp4(down, experts * hidden, width)?;
+        let expert = |expert| {
+            let both = rows_of(expert, 2 * width);
+            [
+                gate_up.rows(turn(0, both.clone())),
+                gate_up.rows(turn(1, both)),
+                down.rows(rows_of(expert, hidden)),
+            ]
+        };
+        return Ok((0..experts).map(expert).collect());
+    }
+    let gate_up = loader.matrix(all(ExpertsRole::GateUpColumns), experts * hidden, 2 * width)?;
+    let down = loader.matrix(all(ExpertsRole::DownColumns), experts * width, hidden)?;
+    let expert = |expert| {
+        let both = rows_of(expert, hidden);
+        [
+            gate_up.columns(both.clone(), turn(0, 0..2 * width)),
+            gate_up.columns(both, turn(1, 0..2 * width)),
+            down.columns(rows_of(expert, width), 0..hidden),
+        ]
+    };
+    Ok((0..experts).map(expert).collect())
 }
 
 /// One of the matrices of `rows` rows that lie one after another in a tensor.

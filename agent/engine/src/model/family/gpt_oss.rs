@@ -1,0 +1,126 @@
+//! gpt-oss: experts in all layers, attention with sinks, by turns within a window and to all, and biases in
+//! every linear. Its published files have experts in MXFP4.
+
+use super::{Family, FamilyDef};
+use crate::model::config::fields::Fields;
+use crate::model::config::hf::AttentionDefaults;
+use crate::model::config::{
+    Attention, ConfigError, Ffn, Glu, LayerConfig, Mixer, ModelConfig, MoeFfn, Scores, narrow,
+};
+use crate::weights::{ExpertsRole, LayerRole, Role, names};
+use serde_json::{Value, json};
+
+/// Every so many layers one attends to all, where the file does not say otherwise.
+const FULL_INTERVAL: usize = 2;
+
+pub(super) static GPT_OSS: FamilyDef = FamilyDef {
+    model_types: &["gpt_oss"],
+    architectures: &["GptOssForCausalLM"],
+    // Two of them say again what other keys say, and the class reads neither.
+    neutral: &[
+        "experts_per_token",
+        "initial_context_length",
+        "output_router_logits",
+        "router_aux_loss_coef",
+    ],
+    towers: None,
+    quant_method: Some("mxfp4"),
+    config,
+    hf_names,
+    gguf: None,
+};
+
+/// What the family's class in transformers takes for keys that are not written.
+fn absent() -> [(&'static str, Value); 11] {
+    [
+        ("attention_bias", json!(true)),
+        ("head_dim", json!(64)),
+        ("max_position_embeddings", json!(131_072)),
+        ("num_attention_heads", json!(64)),
+        ("num_experts_per_tok", json!(4)),
+        ("num_key_value_heads", json!(8)),
+        ("rms_norm_eps", json!(1e-5)),
+        (
+            "rope_parameters",
+            json!({
+                "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                "truncate": false, "original_max_position_embeddings": 4096,
+            }),
+        ),
+        ("rope_theta", json!(150_000.0)),
+        ("swiglu_alpha", json!(1.702)),
+        ("swiglu_limit", json!(7.0)),
+    ]
+}
+
+fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
+    let family = Family(&GPT_OSS);
+    let fields = &fields.filled(absent());
+    let has_bias = fields.flag("attention_bias")? == Some(true);
+    let attention = Attention {
+        qkv_bias: has_bias,
+        o_bias: has_bias,
+        sinks: true,
+        ..fields.attention(AttentionDefaults::default())?
+    };
+    let window = fields.sliding_window(Some(128))?;
+    let ffn = Ffn::Moe(experts(fields)?);
+    let layer = |is_full: bool| LayerConfig {
+        mixer: Mixer::Attention(Attention {
+            window: window.filter(|_| !is_full),
+            ..attention
+        }),
+        ffn,
+    };
+    let is_full = fields.full_layers("sliding_attention", FULL_INTERVAL)?;
+    let layers = is_full.into_iter().map(layer).collect();
+    let rope = fields.rope(family, attention.head_dim)?;
+    fields.model(family, vec![rope], layers)
+}
+
+fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
+    fields.expect_text("hidden_act", "silu")?;
+    Ok(MoeFfn {
+        num_experts: fields.size("num_local_experts")?,
+        top_k: fields.size("num_experts_per_tok")?,
+        width: fields.size("intermediate_size")?,
+        scores: Scores::SoftmaxOfChosen,
+        normalise: false,
+        glu: Glu::ClampedSilu {
+            alpha: narrow(fields.positive("swiglu_alpha")?),
+            limit: narrow(fields.positive("swiglu_limit")?),
+        },
+        biases: true,
+        shared: None,
+    })
+}
+
+/// The names of a llama but for the router's, and experts that lie the other way round unless they are in
+/// MXFP4.
+fn hf_names(role: Role, prefix: &str) -> Option<String> {
+    let Role::Layer(layer, of_layer) = role else {
+        return names::hf(role, prefix);
+    };
+    if of_layer == LayerRole::Experts(ExpertsRole::GateUp) {
+        return None;
+    }
+    let own = [
+        (LayerRole::Router, "router.weight"),
+        (LayerRole::RouterBias, "router.bias"),
+        (
+            LayerRole::Experts(ExpertsRole::GateUpColumns),
+            "experts.gate_up_proj",
+        ),
+        (
+            LayerRole::Experts(ExpertsRole::DownColumns),
+            "experts.down_proj",
+        ),
+    ];
+    match own.iter().find(|(role, _)| *role == of_layer) {
+        Some((_, name)) => Some(format!("{prefix}layers.{layer}.mlp.{name}")),
+        None => names::hf(role, prefix),
+    }
+}
+
+#[cfg(test)]
+mod tests;
