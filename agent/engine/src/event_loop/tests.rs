@@ -297,7 +297,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
     fn every_answer_is_what_the_request_would_have_got_alone(
         sizes in sizes(),
@@ -320,7 +320,8 @@ proptest! {
             }
         }
         stand.finish();
-        prop_assert!(stand.event_loop.resources.cache.usage().is_conserved_when_idle());
+        let usage = stand.event_loop.resources.cache.usage();
+        prop_assert!(usage.is_conserved_when_idle(), "{usage:?}");
         for (index, (asked, answer)) in stand.asked.into_iter().enumerate() {
             asked.check(answer, aborted.contains(&index), stand.capacity);
         }

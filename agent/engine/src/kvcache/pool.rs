@@ -48,6 +48,8 @@ pub(crate) struct ReqKv {
     pub(crate) idx: ReqPoolIdx,
     /// Tokens whose KV is computed or received.
     pub(crate) len: usize,
+    /// Tokens whose pages the cache owns; steps that compute them again do not write them.
+    cached_len: usize,
     /// Locked while the request lives.
     node: NodeId,
     /// Of a model with recurrent state.
@@ -124,17 +126,21 @@ impl KvCache {
         let idx = self.req_to_token.alloc()?;
         let found = self.radix.match_prefix(tokens);
         self.radix.lock(found.node);
-        let source = found.state.map(|slot| self.lock_source(found.node, slot));
-        let len = found.pages.len() * self.page_size();
-        let Ok(state) = self.begin_state(source, len, found.branch_at) else {
+        let cached_len = found.pages.len() * self.page_size();
+        let Ok(state) = self.begin_state(found.state, cached_len) else {
             self.radix.unlock(found.node);
             self.req_to_token.free(idx);
             return None;
+        };
+        let len = match &state {
+            Some(state) => state.kept_len(),
+            None => cached_len,
         };
         *self.req_to_token.pages_mut(idx) = found.pages;
         Some(ReqKv {
             idx,
             len,
+            cached_len,
             node: found.node,
             state,
         })
@@ -147,7 +153,7 @@ impl KvCache {
             return None;
         }
         let idx = self.req_to_token.pre_alloc()?;
-        let Ok(state) = self.begin_state(None, 0, None) else {
+        let Ok(state) = self.begin_state(None, 0) else {
             self.req_to_token.free(idx);
             return None;
         };
@@ -155,6 +161,7 @@ impl KvCache {
         let kv = ReqKv {
             idx,
             len: 0,
+            cached_len: 0,
             node,
             state,
         };
@@ -201,9 +208,25 @@ impl KvCache {
 
     /// Caches the full pages that hold `tokens[..kv.len]` for others, those of a model with recurrent state up to the
     /// last state that was kept; the request continues.
+    ///
+    /// Of a prefix that it computed although it is cached, the request would lock the cached pages beside its own. Where
+    /// it may be computed like that again after a retraction, which is so with recurrent state, that waits for its end.
     pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
+        if kv.state.is_none() || !self.has_duplicates(kv, tokens) {
+            self.commit_all(kv, tokens);
+        }
+    }
+
+    /// Whether other pages than the request's hold some of its computed tokens in the cache.
+    fn has_duplicates(&mut self, kv: &ReqKv, tokens: &[u32]) -> bool {
         let computed = kv.len.min(tokens.len());
-        let (cached_len, snapshots) = match &mut kv.state {
+        let cached = self.radix.match_prefix(&tokens[..computed]).pages;
+        !self.req_to_token.pages(kv.idx).starts_with(&cached)
+    }
+
+    fn commit_all(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
+        let computed = kv.len.min(tokens.len());
+        let (useful, snapshots) = match &mut kv.state {
             None => (computed, Vec::new()),
             Some(state) => {
                 let snapshots = state.take_snapshots(computed);
@@ -213,7 +236,8 @@ impl KvCache {
                 (last, snapshots)
             }
         };
-        let num_pages = cached_len / self.page_size();
+        // What is cached stays locked, also where no state is kept at its end.
+        let num_pages = useful.max(kv.cached_len) / self.page_size();
         let pages = &self.req_to_token.pages(kv.idx)[..num_pages];
         let inserted = self
             .radix
@@ -224,12 +248,13 @@ impl KvCache {
         self.radix.lock(inserted.node);
         self.radix.unlock(kv.node);
         kv.node = inserted.node;
+        kv.cached_len = num_pages * self.page_size();
         self.commit_states(snapshots, tokens);
     }
 
     /// Caches what the request computed of `tokens` and returns everything else.
     pub(crate) fn end(&mut self, mut kv: ReqKv, tokens: &[u32]) {
-        self.commit(&mut kv, tokens);
+        self.commit_all(&mut kv, tokens);
         self.discard(kv);
     }
 

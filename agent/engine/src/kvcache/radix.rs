@@ -2,8 +2,8 @@
 //! locked with all its ancestors; unlocked leaves are evicted, least recently used first. The cache
 //! names pages and state slots; the allocators keep their owners.
 //!
-//! A model with recurrent state can go on from a prefix only where its state was kept, so then a match ends at the
-//! deepest node with a state (`states`). States are locked and evicted by themselves, since there are far fewer of them
+//! A model with recurrent state can go on from a prefix only where its state was kept (`states`): from there on it computes
+//! again what leads to the state, and only reads the pages that are cached. States are locked and evicted by themselves, since there are far fewer of them
 //! than pages; SGLang's `MambaRadixCache`.
 
 mod states;
@@ -33,16 +33,22 @@ pub(crate) enum Caching {
     PagesAndStates,
 }
 
-/// The longest cached prefix of some tokens that a request can begin with.
+/// The longest cached prefix of some tokens.
 #[derive(Debug)]
 pub(crate) struct PrefixMatch {
     pub(crate) node: NodeId,
     pub(crate) pages: Vec<PageIdx>,
-    /// The state at its end.
-    pub(crate) state: Option<StateSlot>,
-    /// Tokens of the longest cached prefix, where pages without a state go on behind this one: if they are computed
-    /// again, their state is worth keeping.
-    pub(crate) branch_at: Option<usize>,
+    /// The longest part of it with a state at its end, of a model with recurrent state.
+    pub(crate) state: Option<StateMatch>,
+}
+
+/// A state that is kept at the end of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StateMatch {
+    pub(crate) node: NodeId,
+    pub(crate) slot: StateSlot,
+    /// Tokens that it is the state after.
+    pub(crate) len: usize,
 }
 
 /// The result of an insertion: pages before `new_from` were already cached, later ones were the
@@ -93,25 +99,22 @@ impl RadixCache {
         self.states.as_ref().map_or(0, StateIndex::locked)
     }
 
-    /// The longest cached prefix of `tokens` that a request can begin with, in whole pages.
+    /// The longest cached prefix of `tokens`, in whole pages.
     pub(crate) fn match_prefix(&mut self, tokens: &[u32]) -> PrefixMatch {
         let mut found = PrefixMatch {
             node: Tree::ROOT,
             pages: Vec::new(),
             state: None,
-            branch_at: None,
         };
         if !self.enabled {
             return found;
         }
         found.node = self.tree.descend(tokens, &mut found.pages);
         if let Some(states) = &mut self.states {
-            let all = found.pages.len() * self.tree.page_size();
-            let (node, len) = self.tree.up_to(found.node, |id| states.has(id));
-            found.branch_at = (found.pages.len() > len).then_some(all);
-            found.pages.truncate(len);
-            found.node = node;
-            found.state = states.touch(node, self.tree.clock());
+            let (node, pages) = self.tree.up_to(found.node, |id| states.has(id));
+            let slot = states.touch(node, self.tree.clock());
+            let len = pages * self.tree.page_size();
+            found.state = slot.map(|slot| StateMatch { node, slot, len });
         }
         found
     }

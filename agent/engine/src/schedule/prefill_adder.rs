@@ -24,6 +24,8 @@ pub(crate) struct PrefillAdder {
 pub(crate) struct Candidate {
     /// Tokens to compute before its next one can be sampled; they begin on a page boundary.
     pub(crate) extend_len: usize,
+    /// Of these, the first ones that have pages already: cached ones, computed again for a recurrent state.
+    pub(crate) held_len: usize,
     /// Tokens its answer may still get.
     pub(crate) remaining_len: usize,
     /// Of `extend_len`, the leading tokens without wanted logits; all but the last unless prompt
@@ -70,7 +72,7 @@ impl PrefillAdder {
     /// Whether `candidate` may start, if `available` slots are free or evictable. All of it must
     /// fit into memory, its answer included, even if only a chunk is computed now.
     pub(crate) fn admit(&mut self, candidate: Candidate, available: usize) -> Admission {
-        if self.whole_len(candidate) + self.promised > available {
+        if self.whole_len(candidate) - candidate.held_len + self.promised > available {
             return Admission::NoTokens;
         }
         self.go_on(candidate)

@@ -237,7 +237,11 @@ impl Lists {
         self.kv_lens.push(to_u32(positions.end));
         for position in positions.clone() {
             self.positions.push(to_u32(position));
-            self.out_slots.push(req_to_token.slot(kv.idx, position));
+            self.out_slots.push(if kv.is_written(position) {
+                req_to_token.slot(kv.idx, position)
+            } else {
+                NO_SLOT
+            });
         }
         let used = positions.end.div_ceil(req_to_token.page_size());
         let pages = &req_to_token.pages(kv.idx)[..used];

@@ -160,7 +160,7 @@ impl State {
             .q_indptr
             .partition_point(|&first| first as usize <= row)
             - 1;
-        if inputs.out_slots[row] == NO_SLOT {
+        if inputs.is_padding(seq) {
             return 0;
         }
         let pages = inputs.pages(seq, self.page_size);
@@ -267,6 +267,8 @@ struct Inputs<'a> {
     sampling: &'a [SamplingRow],
     page_table: &'a [u32],
     stride: usize,
+    /// Sequences that are not padding.
+    num_real: usize,
 }
 
 impl<'a> Inputs<'a> {
@@ -287,7 +289,17 @@ impl<'a> Inputs<'a> {
             sampling: bytemuck::cast_slice(list(&places.sampling_rows)),
             page_table: list(&places.page_table),
             stride: plan.shape.page_table_stride,
+            num_real: if plan.shape.is_padded {
+                plan.shape.num_outputs
+            } else {
+                plan.shape.num_seqs
+            },
         }
+    }
+
+    /// Padding is behind all sequences that draw or have more to come, and its outputs are not read.
+    fn is_padding(&self, seq: usize) -> bool {
+        seq >= self.num_real
     }
 
     fn used_slots(&self) -> impl Iterator<Item = u32> {
@@ -298,8 +310,7 @@ impl<'a> Inputs<'a> {
 
     /// The pages of a sequence; none for padding.
     fn pages(&self, seq: usize, page_size: usize) -> &'a [u32] {
-        let first = self.q_indptr[seq] as usize;
-        if self.out_slots[first] == NO_SLOT {
+        if self.is_padding(seq) {
             return &[];
         }
         let len = (self.kv_lens[seq] as usize).div_ceil(page_size);

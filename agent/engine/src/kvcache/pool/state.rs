@@ -3,7 +3,7 @@
 use super::{KvCache, ReqKv};
 use crate::kvcache::StateSlot;
 use crate::kvcache::allocator::{Allocator, Owner};
-use crate::kvcache::radix::NodeId;
+use crate::kvcache::radix::{NodeId, StateMatch};
 
 /// A request's state.
 #[derive(Debug)]
@@ -87,6 +87,16 @@ impl ReqState {
 // === impl ReqKv ===
 
 impl ReqKv {
+    /// Tokens to compute that have cached pages.
+    pub(crate) fn held_len(&self) -> usize {
+        self.cached_len - self.len
+    }
+
+    /// Whether a step that computes the position writes its keys and values; else they are cached.
+    pub(crate) fn is_written(&self, position: usize) -> bool {
+        position >= self.cached_len
+    }
+
     /// The KV of the first `len` tokens has arrived, from a peer or from host memory, and the state after them.
     pub(crate) fn received(&mut self, len: usize) {
         self.len = len;
@@ -125,16 +135,17 @@ impl KvCache {
         self.has_states() && self.radix.is_enabled()
     }
 
-    /// A state for a request that begins at `source`, which is unlocked again if no slot is free.
+    /// A state for a request that begins where one was found, of `cached_len` tokens whose pages are cached.
     pub(super) fn begin_state(
         &mut self,
-        source: Option<StateSource>,
-        found_len: usize,
-        branch_at: Option<usize>,
+        found: Option<StateMatch>,
+        cached_len: usize,
     ) -> Result<Option<ReqState>, NoSlot> {
         if !self.has_states() {
             return Ok(None);
         }
+        let found_len = found.map_or(0, |found| found.len);
+        let source = found.map(|found| self.lock_source(found));
         let Some(working) = self.take_slot() else {
             self.unlock_source(source);
             return Err(NoSlot);
@@ -145,11 +156,12 @@ impl KvCache {
             begun: false,
             snapshots: Vec::new(),
             kept_len: found_len,
-            branch_at,
+            branch_at: (cached_len > found_len).then_some(cached_len),
         }))
     }
 
-    pub(super) fn lock_source(&mut self, node: NodeId, slot: StateSlot) -> StateSource {
+    fn lock_source(&mut self, found: StateMatch) -> StateSource {
+        let StateMatch { node, slot, len: _ } = found;
         self.radix.lock_state(node);
         StateSource { node, slot }
     }

@@ -12,6 +12,7 @@ const LIMITS: ScheduleLimits = ScheduleLimits {
 fn mk_candidate(extend_len: usize, remaining_len: usize) -> Candidate {
     Candidate {
         extend_len,
+        held_len: 0,
         remaining_len,
         without_logits: extend_len - 1,
     }

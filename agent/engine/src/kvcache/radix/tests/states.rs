@@ -1,7 +1,7 @@
 //! The cache of a model with recurrent state against a naive one.
 
 use super::{NaiveCache, PAGE_SIZE, mk_tokens};
-use crate::kvcache::radix::{Caching, NodeId, RadixCache};
+use crate::kvcache::radix::{Caching, NodeId, PrefixMatch, RadixCache, StateMatch};
 use crate::kvcache::{PageIdx, StateSlot};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -14,14 +14,15 @@ struct NaiveStates {
 }
 
 impl NaiveStates {
-    /// Pages of the longest prefix with a state, that state, and where pages without one go on to.
-    fn match_prefix(&self, tokens: &[u32]) -> (Vec<PageIdx>, Option<StateSlot>, Option<usize>) {
+    /// Pages of the longest prefix, and the state of the longest part of it that has one.
+    fn match_prefix(&self, tokens: &[u32]) -> (Vec<PageIdx>, Option<(StateSlot, usize)>) {
         let all = self.pages.match_prefix(tokens);
-        let state = |&len: &usize| self.states.contains_key(&tokens[..len * PAGE_SIZE]);
-        let len = (1..=all.len()).rev().find(state).unwrap_or(0);
-        let slot = self.states.get(&tokens[..len * PAGE_SIZE]).copied();
-        let branch_at = (all.len() > len).then_some(all.len() * PAGE_SIZE);
-        (all[..len].to_vec(), slot, branch_at)
+        let state = |pages: usize| {
+            let len = pages * PAGE_SIZE;
+            Some((*self.states.get(&tokens[..len])?, len))
+        };
+        let state = (1..=all.len()).rev().find_map(state);
+        (all, state)
     }
 
     /// The states of prefixes that end in one of the pages.
@@ -66,7 +67,7 @@ fn mk_action() -> impl Strategy<Value = Action> {
 struct Locked {
     node: NodeId,
     tokens: Vec<u32>,
-    state: Option<StateSlot>,
+    state: Option<StateMatch>,
 }
 
 proptest! {
@@ -95,25 +96,26 @@ proptest! {
                 }
                 Action::Match(tokens) => {
                     let found = cache.match_prefix(&tokens);
-                    prop_assert_eq!((found.pages, found.state, found.branch_at), naive.match_prefix(&tokens));
+                    let state = found.state.map(|state| (state.slot, state.len));
+                    prop_assert_eq!((found.pages, state), naive.match_prefix(&tokens));
                 }
                 Action::Lock(tokens) => {
                     let found = cache.match_prefix(&tokens);
                     cache.lock(found.node);
-                    if found.state.is_some() {
-                        cache.lock_state(found.node);
+                    if let Some(state) = found.state {
+                        cache.lock_state(state.node);
                     }
                     let tokens = tokens[..found.pages.len() * PAGE_SIZE].to_vec();
                     locked.push(Locked { node: found.node, tokens, state: found.state });
                 }
                 Action::UnlockStateOfOldest => if let Some(oldest) = locked.first_mut()
-                    && oldest.state.take().is_some() {
-                    cache.unlock_state(oldest.node);
+                    && let Some(state) = oldest.state.take() {
+                    cache.unlock_state(state.node);
                 },
                 Action::UnlockOldest => if !locked.is_empty() {
                     let oldest = locked.remove(0);
-                    if oldest.state.is_some() {
-                        cache.unlock_state(oldest.node);
+                    if let Some(state) = oldest.state {
+                        cache.unlock_state(state.node);
                     }
                     cache.unlock(oldest.node);
                 },
@@ -137,14 +139,14 @@ proptest! {
             prop_assert_eq!(cache.locked_states() + cache.unlocked_states(), naive.states.len());
             for Locked { tokens, state, .. } in &locked {
                 prop_assert_eq!(naive.pages.match_prefix(tokens).len() * PAGE_SIZE, tokens.len());
-                if let Some(slot) = state {
-                    prop_assert_eq!(naive.states.get(tokens), Some(slot));
+                if let Some(state) = state {
+                    prop_assert_eq!(naive.states.get(&tokens[..state.len]), Some(&state.slot));
                 }
             }
         }
         for Locked { node, state, .. } in locked {
-            if state.is_some() {
-                cache.unlock_state(node);
+            if let Some(state) = state {
+                cache.unlock_state(state.node);
             }
             cache.unlock(node);
         }
@@ -175,12 +177,16 @@ fn what_ends_below_a_node_with_a_state_leaves_it_of_use() {
     cache.insert(&[1, 2, 3], &[PageIdx(0), PageIdx(1), PageIdx(2)]);
     cache.insert_state(&[1], StateSlot(0));
     cache.insert_state(&[1, 2, 3], StateSlot(1));
+    let state = |found: &PrefixMatch| found.state.map(|state| (state.slot, state.len));
     let found = cache.match_prefix(&[1, 2, 9]);
-    assert_eq!((found.pages.len(), found.branch_at), (1, Some(2)));
+    assert_eq!(
+        (found.pages.len(), state(&found)),
+        (2, Some((StateSlot(0), 1)))
+    );
     assert_eq!(cache.evict(1).states, [StateSlot(1)]);
     let found = cache.match_prefix(&[1, 2, 3]);
     assert_eq!(
-        (found.state, found.branch_at),
-        (Some(StateSlot(0)), Some(2))
+        (found.pages.len(), state(&found)),
+        (2, Some((StateSlot(0), 1)))
     );
 }
