@@ -104,8 +104,11 @@ fn other_networks() -> Vec<Row> {
             "another rotation",
             CONFIG,
             "rope_parameters",
-            json!({"rope_type": "yarn", "rope_theta": 1.0}),
-            &["rope_type is yarn", "supported: default, linear, llama3"],
+            json!({"rope_type": "longrope", "rope_theta": 1.0}),
+            &[
+                "rope_type is longrope",
+                "supported: default, linear, llama3, yarn",
+            ],
         ),
         (
             "quantised safetensors",
