@@ -3,6 +3,7 @@
 mod documents;
 mod fields;
 mod imports;
+mod planted;
 mod prose;
 mod selections;
 mod sources;
