@@ -65,7 +65,8 @@ pub trait Model<B: Backend>: Debug + Send {
     fn limits(&self) -> StepLimits;
 
     /// Enqueues one step and returns without waiting: K and V of every row go to the batch's out
-    /// slots, states to the slots that the step names, and [`Self::logits`] and [`Self::hidden`] hold the wanted rows until the next step.
+    /// slots, states to the slots that the step names, and [`Self::logits`] and [`Self::hidden`] hold the wanted rows
+    /// until the next step.
     ///
     /// # Panics
     /// When the step is larger than [`Self::limits`].

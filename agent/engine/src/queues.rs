@@ -6,7 +6,8 @@ use std::time::Instant;
 pub(crate) struct QueueSizes {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
-    /// Of those that wait for a step; on decode, of all that have no memory yet, those among them that look for prefill.
+    /// Of requests that wait for their first step. On decode: of those without memory, whether they look for prefill or
+    /// were retracted.
     pub(crate) waiting_tokens: usize,
     pub(crate) oldest: Option<Instant>,
     pub(crate) retracted: usize,

@@ -24,7 +24,8 @@ pub(crate) trait Ranks: Debug + Send {
     /// When a device faulted; it executes nothing more.
     fn wait(&mut self) -> Result<StepOutput, ComputeError>;
 
-    /// Copies pages, and the state of a model that has one, to host memory and waits for the copy, so that they may be reused.
+    /// Copies pages, and the state of a model that has one, to host memory and waits for the copy, so that they may be
+    /// reused.
     ///
     /// # Errors
     /// When there is too little host memory, or the device faulted.
@@ -34,7 +35,8 @@ pub(crate) trait Ranks: Debug + Send {
         slot: Option<StateSlot>,
     ) -> Result<HostKv, ComputeError>;
 
-    /// Copies offloaded KV back into as many pages, and the state into a slot, in order with the steps: the next one finds it there.
+    /// Copies offloaded KV back into as many pages, and the state into a slot, in order with the steps: the next one
+    /// finds it there.
     ///
     /// # Errors
     /// If allocating the indices fails.

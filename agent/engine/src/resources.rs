@@ -31,8 +31,8 @@ pub(crate) struct Resources {
 struct Deferred {
     until: StepId,
     kv: ReqKv,
-    /// Tokens to cache; empty if the request's KV is worthless.
-    tokens: Vec<u32>,
+    /// Tokens to cache; `None` if the request's KV is worthless.
+    tokens: Option<Vec<u32>>,
 }
 
 /// A request that no worker can answer.
@@ -74,7 +74,7 @@ impl Resources {
         self.ended = step;
         let due = |deferred: &mut Deferred| deferred.until <= step;
         for Deferred { kv, tokens, .. } in self.deferred.extract_if(.., due) {
-            self.cache.end(kv, &tokens);
+            self.cache.return_kv(kv, tokens.as_deref());
         }
     }
 
@@ -88,7 +88,10 @@ impl Resources {
     ) -> Sampled {
         active.settled(row);
         let Active { req, kv, .. } = active;
-        self.cache.computed(kv, row.positions.end, &req.tokens);
+        self.cache.computed(kv, row.positions.end);
+        if output.sampled != Sampled::NotFinite {
+            self.cache.commit_new(kv, row.positions.start, &req.tokens);
+        }
         if active.req.output_len() == 0 {
             self.recorder.chunk(&active.req, row, duration);
         }
@@ -137,7 +140,7 @@ impl Resources {
     pub(crate) fn release(&mut self, active: Active) -> Req {
         let step = active.last_step();
         let Active { req, kv, .. } = active;
-        self.end_kv(kv, step, &req.tokens);
+        self.end_kv(kv, step, Some(&req.tokens));
         req
     }
 
@@ -145,17 +148,17 @@ impl Resources {
     pub(crate) fn fail_not_finite(&mut self, active: Active) {
         let step = active.last_step();
         self.recorder.fail(&active.req, NOT_FINITE, false);
-        self.end_kv(active.kv, step, &[]);
+        self.end_kv(active.kv, step, None);
     }
 
-    fn end_kv(&mut self, kv: ReqKv, last_step: Option<StepId>, tokens: &[u32]) {
+    fn end_kv(&mut self, kv: ReqKv, last_step: Option<StepId>, tokens: Option<&[u32]>) {
         match last_step.filter(|&step| step > self.ended) {
             Some(until) => self.deferred.push(Deferred {
                 until,
                 kv,
-                tokens: tokens.to_vec(),
+                tokens: tokens.map(<[u32]>::to_vec),
             }),
-            None => self.cache.end(kv, tokens),
+            None => self.cache.return_kv(kv, tokens),
         }
     }
 

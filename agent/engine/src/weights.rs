@@ -93,13 +93,15 @@ pub enum WeightsError {
 const PREFIXES: [&str; 3] = ["model.", "model.language_model.", "language_model.model."];
 
 impl Weights {
-    /// The weights of a folder. The prefix of the decoder's names is found by looking for the embedding.
+    /// The weights of a folder. The prefix of the decoder's names is found by looking for the embedding and the last
+    /// norm; either may be missing from a damaged folder, which is then named rightly.
     pub fn of_folder(files: Safetensors, names: HfNames) -> Self {
-        let holds_embedding = |prefix: &&str| {
-            let name = names(Role::Embedding, prefix);
-            name.is_some_and(|name| files.contains(&name))
+        let holds_decoder = |prefix: &&str| {
+            let roles = [Role::Embedding, Role::OutputNorm];
+            let mut ends = roles.into_iter().filter_map(|role| names(role, prefix));
+            ends.any(|name| files.contains(&name))
         };
-        let prefix = PREFIXES.into_iter().find(holds_embedding);
+        let prefix = PREFIXES.into_iter().find(holds_decoder);
         Self::Hf {
             prefix: prefix.unwrap_or(PREFIXES[0]),
             files,

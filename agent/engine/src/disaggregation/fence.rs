@@ -1,4 +1,4 @@
-//! `Fence`: memory of ended requests that a peer may still read or write, or a step in flight. Pages and metadata rows
+//! `Fence`: memory of ended requests that a peer, or a step in flight, may still read or write. Pages and metadata rows
 //! return only when the transfer reports that nothing can touch them any more, never by a timeout, and the last step
 //! over them has ended.
 

@@ -49,7 +49,7 @@ impl Outgoing {
 pub(crate) fn send_full_pages(resources: &mut Resources, active: &mut Active<Outgoing>) {
     let Active { req, kv, with, .. } = active;
     let full = kv.len / resources.cache.page_size();
-    resources.observe_pages(req, kv, with.pages_sent..full, Point::BeforeSend);
+    resources.observe_pages(req, kv, with.pages_sent..full, None, Point::BeforeSend);
     let pages = resources.cache.page_ids(kv);
     with.send(&pages[..full], None);
 }
@@ -66,7 +66,8 @@ pub(crate) fn send_rest(
     let written = end.metadata.write_row(with.row, &row);
     written.expect("rows are sized for every field's longest value");
     let pages = resources.cache.page_ids(kv);
-    resources.observe_pages(req, kv, with.pages_sent..pages.len(), Point::BeforeSend);
+    let rest = with.pages_sent..pages.len();
+    resources.observe_pages(req, kv, rest, kv.slot(), Point::BeforeSend);
     let state_indices = end.state_indices(kv);
     with.send(&pages, Some(LastChunk { state_indices }));
 }

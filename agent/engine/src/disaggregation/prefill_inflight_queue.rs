@@ -67,7 +67,6 @@ impl PrefillInflightQueue {
             }
             resources.recorder.sent(&active.req, since.elapsed());
             active.req.emit(first, Some(finish));
-            resources.commit_kv(&mut active);
             if active.with.sender.released() {
                 let (active, outgoing) = active.without();
                 end.metadata_rows.free(outgoing.row);

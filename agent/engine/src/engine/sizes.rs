@@ -174,7 +174,7 @@ fn state_slots(
     let fit = (memory as f64 * share) as usize / slot_bytes;
     let slots = match config.max_mamba_cache_size {
         Some(slots) => slots as usize,
-        None => fit.min(running * (1 + CACHED_STATES_PER_REQUEST)),
+        None => fit.min(useful_slots(config)),
     };
     check_flag("--max-running-requests", running, running <= slots, || {
         format!(
@@ -185,21 +185,36 @@ fn state_slots(
     Ok(slots)
 }
 
-pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheSizes {
-    let max_running_requests = config.max_running_requests as usize;
-    let (pre_alloc_size, radix) = match &config.mode {
-        DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => {
-            (0, !config.disable_radix_cache)
-        }
-        // All KV comes from prefill; there is nothing to match. Source:
-        // docs/sglang-protocol.md#decode-memory.
-        DisaggregationMode::Decode(decode) => (
-            decode
-                .extra_slots
-                .map_or(max_running_requests, |slots| slots as usize),
-            false,
-        ),
+/// Slots for recurrent states that an engine of the mode can fill.
+fn useful_slots(config: &EngineConfig) -> usize {
+    let running = config.max_running_requests as usize;
+    let cached = if keeps_prefixes(config) {
+        running * CACHED_STATES_PER_REQUEST
+    } else {
+        0
     };
+    running + pre_alloc_size(config) + cached
+}
+
+/// Rows of a decode engine for requests whose KV arrives.
+fn pre_alloc_size(config: &EngineConfig) -> usize {
+    let extra = match &config.mode {
+        DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => Some(0),
+        DisaggregationMode::Decode(decode) => decode.extra_slots,
+    };
+    extra.unwrap_or(config.max_running_requests) as usize
+}
+
+/// Whether prefixes are cached. On decode all KV comes from prefill; there is nothing to match. Source:
+/// docs/sglang-protocol.md#decode-memory.
+fn keeps_prefixes(config: &EngineConfig) -> bool {
+    match config.mode {
+        DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => !config.disable_radix_cache,
+        DisaggregationMode::Decode(_) => false,
+    }
+}
+
+pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheSizes {
     let KvPoolShape {
         num_pages,
         page_size,
@@ -209,9 +224,9 @@ pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheS
         num_pages,
         page_size,
         num_slots: (shape.num_slots > 0).then_some(shape.num_slots),
-        max_running_requests,
-        pre_alloc_size,
-        radix,
+        max_running_requests: config.max_running_requests as usize,
+        pre_alloc_size: pre_alloc_size(config),
+        radix: keeps_prefixes(config),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The loop over a device that computes no logits but checks everything: requests come, go and run out of memory in
 //! random order, with one step or two in flight, and every answer is what the request would have got by itself.
 
+mod asked;
 mod device;
 
 use super::*;
@@ -12,12 +13,11 @@ use crate::kvcache::pool::{KvCache, KvCacheSizes};
 use crate::mode::unified::Unified;
 use crate::model::config::SamplingDefaults;
 use crate::recorder::Recorder;
-use crate::request::{FinishReason, GenerateRequest, LogprobOptions, StopMatch};
-use crate::sample::params::SamplingParams;
 use crate::schedule::ScheduleLimits;
 use crate::step::{Padding, StepBuilder};
 use crate::text::Tokenizer;
-use device::{Device, VOCAB, next_token};
+use asked::Asked;
+use device::{Device, VOCAB};
 use pd_protocol::Role;
 use proptest::prelude::*;
 use std::sync::LazyLock;
@@ -26,9 +26,6 @@ static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     let folder = crate::text::tests::golden("tiny-llama");
     Arc::new(Tokenizer::from_folder(&folder).expect("the tiny tokenizer is read"))
 });
-
-/// Ends answers now and then, while the next step is in flight.
-const END: u32 = 3;
 
 #[derive(Clone, Debug)]
 struct Sizes {
@@ -43,17 +40,8 @@ struct Sizes {
     graphs: bool,
     /// Of a model with recurrent state.
     num_slots: Option<usize>,
-}
-
-/// A request, by what its tokens follow from.
-#[derive(Clone, Debug)]
-struct Asked {
-    /// Prompts of one family share their beginning.
-    family: u32,
-    prompt_len: usize,
-    max_new_tokens: u32,
-    penalised: bool,
-    prompt_logprobs: bool,
+    /// Now and then no logit is finite.
+    loses: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +59,7 @@ struct Stand {
     in_flight: Arc<InFlightRequests>,
     asked: Vec<(Asked, AnswerReceiver)>,
     capacity: usize,
+    loses: bool,
 }
 
 impl Stand {
@@ -91,7 +80,7 @@ impl Stand {
             pre_alloc_size: 0,
             radix: sizes.radix,
         });
-        let device = Device::new(sizes.page_size, sizes.num_pages, sizes.is_late);
+        let device = Device::new(sizes);
         let padding = Padding {
             graph_max_seqs: if sizes.graphs { 4 } else { 0 },
             max_seqs: sizes.max_running_requests,
@@ -119,6 +108,7 @@ impl Stand {
             in_flight: Arc::new(InFlightRequests::new(u64::MAX)),
             asked: Vec::new(),
             capacity,
+            loses: sizes.loses,
         }
     }
 
@@ -157,83 +147,6 @@ impl Stand {
     }
 }
 
-impl Asked {
-    fn prompt(&self) -> Vec<u32> {
-        let token = |place: u32| next_token(&[self.family, place / 20 * (self.family % 2), place]);
-        (0..u32::try_from(self.prompt_len).unwrap())
-            .map(token)
-            .collect()
-    }
-
-    fn request(&self) -> GenerateRequest {
-        GenerateRequest {
-            rid: "test".to_owned(),
-            input_ids: self.prompt(),
-            sampling: SamplingParams {
-                max_new_tokens: Some(self.max_new_tokens),
-                temperature: 0.0,
-                frequency_penalty: if self.penalised { 0.5 } else { 0.0 },
-                stop_token_ids: vec![END],
-                ..SamplingParams::default()
-            },
-            logprobs: LogprobOptions {
-                return_logprob: self.prompt_logprobs,
-                logprob_start_len: self.prompt_logprobs.then_some(0),
-                top_logprobs_num: 0,
-            },
-            bootstrap: None,
-            choice: 0,
-        }
-    }
-
-    /// The answer, and why it ends.
-    fn expected(&self, capacity: usize) -> (Vec<u32>, FinishReason) {
-        let mut tokens = self.prompt();
-        let len_max = (self.prompt_len + self.max_new_tokens as usize).min(capacity);
-        while tokens.len() < len_max {
-            let token = next_token(&tokens);
-            tokens.push(token);
-            if token == END {
-                let matched = StopMatch::Token(END);
-                return (
-                    tokens.split_off(self.prompt_len),
-                    FinishReason::Stop { matched },
-                );
-            }
-        }
-        (tokens.split_off(self.prompt_len), FinishReason::Length)
-    }
-
-    /// Whether what has arrived is the answer, or the beginning of it if the request was aborted.
-    fn check(&self, mut answer: AnswerReceiver, aborted: bool, capacity: usize) {
-        let (expected, reason) = self.expected(capacity);
-        let mut tokens = Vec::new();
-        let mut prompt = Vec::new();
-        let mut finish = None;
-        while let Some(event) = answer.try_recv() {
-            tokens.extend(event.token_ids);
-            prompt.extend(
-                event
-                    .prompt_logprobs
-                    .into_iter()
-                    .map(|logprob| logprob.token),
-            );
-            finish = event.finish.or(finish);
-        }
-        assert!(
-            expected.starts_with(&tokens),
-            "{self:?}: {tokens:?}, not {expected:?}"
-        );
-        if !aborted {
-            assert_eq!(tokens, expected, "{self:?}");
-            assert_eq!(finish, Some(reason), "{self:?}");
-        }
-        if self.prompt_logprobs && !tokens.is_empty() {
-            assert_eq!(prompt, self.prompt(), "{self:?}");
-        }
-    }
-}
-
 fn mk_info(capacity: usize) -> EngineInfo {
     EngineInfo {
         role: Role::Unified,
@@ -258,7 +171,7 @@ fn mk_info(capacity: usize) -> EngineInfo {
 
 prop_compose! {
     fn sizes()(
-        [overlaps, is_late, radix, graphs] in any::<[bool; 4]>(),
+        [overlaps, is_late, radix, graphs, loses] in any::<[bool; 5]>(),
         page_size in prop::sample::select(vec![1usize, 4, 16]),
         positions in 60..200usize,
         max_running_requests in 1..6usize,
@@ -275,6 +188,7 @@ prop_compose! {
             radix,
             graphs,
             num_slots: spare_slots.map(|spare| max_running_requests + spare),
+            loses,
         }
     }
 }
@@ -322,8 +236,8 @@ proptest! {
         stand.finish();
         let usage = stand.event_loop.resources.cache.usage();
         prop_assert!(usage.is_conserved_when_idle(), "{usage:?}");
-        for (index, (asked, answer)) in stand.asked.into_iter().enumerate() {
-            asked.check(answer, aborted.contains(&index), stand.capacity);
+        for (index, (asked, answer)) in std::mem::take(&mut stand.asked).into_iter().enumerate() {
+            asked.check(answer, aborted.contains(&index), &stand);
         }
     }
 }
@@ -338,6 +252,7 @@ const ROOMY: Sizes = Sizes {
     radix: false,
     graphs: false,
     num_slots: None,
+    loses: false,
 };
 
 fn mk_asked(prompt_len: usize, max_new_tokens: u32) -> Asked {
@@ -365,8 +280,8 @@ fn chunks_of_a_prompt_overlap_and_so_do_the_tokens_after_them() {
     stand.submit(mk_asked(16, 10));
     stand.finish();
     let (asked, answer) = stand.asked.pop().unwrap();
-    let (tokens, _) = asked.expected(stand.capacity);
-    asked.check(answer, false, stand.capacity);
+    let (tokens, _) = asked.expected(&stand);
+    asked.check(answer, false, &stand);
     let (all, overlapped) = steps(&stand);
     assert!(
         overlapped >= 7 + tokens.len() as u64 - 1,
@@ -383,7 +298,7 @@ fn a_penalised_request_waits_for_each_of_its_tokens() {
     });
     stand.finish();
     let (asked, answer) = stand.asked.pop().unwrap();
-    asked.check(answer, false, stand.capacity);
+    asked.check(answer, false, &stand);
     assert_eq!(steps(&stand).1, 0);
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct ReqKv {
     pub(crate) idx: ReqPoolIdx,
     /// Tokens whose KV is computed or received.
     pub(crate) len: usize,
-    /// Tokens whose pages the cache owns; steps that compute them again do not write them.
+    /// Tokens whose KV was found or cached; steps that compute them again do not write them.
     cached_len: usize,
     /// Locked while the request lives.
     node: NodeId,
@@ -192,17 +192,21 @@ impl KvCache {
             .try_alloc(short, self.req_to_token.pages_mut(kv.idx))
     }
 
-    /// A step has computed the request up to `len` of `tokens`.
-    pub(crate) fn computed(&mut self, kv: &mut ReqKv, len: usize, tokens: &[u32]) {
+    /// A step has computed the request up to `len`.
+    pub(crate) fn computed(&mut self, kv: &mut ReqKv, len: usize) {
         kv.len = len;
         if let Some(state) = &mut kv.state {
             // The first step has read it.
             let source = state.source.take();
-            let is_due = state.has_snapshot_of(len);
             self.unlock_source(source);
-            if is_due {
-                self.commit(kv, tokens);
-            }
+        }
+    }
+
+    /// Caches what the last step made worth it, which began behind `from`: a state that it kept for others.
+    pub(crate) fn commit_new(&mut self, kv: &mut ReqKv, from: usize, tokens: &[u32]) {
+        let state = kv.state.as_ref();
+        if state.is_some_and(|state| state.has_snapshot_in(from..kv.len)) {
+            self.commit(kv, tokens);
         }
     }
 
@@ -210,17 +214,28 @@ impl KvCache {
     /// last state that was kept; the request continues.
     ///
     /// Of a prefix that it computed although it is cached, the request would lock the cached pages beside its own. Where
-    /// it may be computed like that again after a retraction, which is so with recurrent state, that waits for its end.
+    /// it may be computed like that again after a retraction, which is so with recurrent state, that waits for its end;
+    /// until then the request holds the last state alone.
     pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
-        if kv.state.is_none() || !self.has_duplicates(kv, tokens) {
-            self.commit_all(kv, tokens);
+        let computed = kv.len.min(tokens.len());
+        let has_snapshot = |state: &ReqState| state.has_snapshot_in(0..computed);
+        let is_useful = kv.state.as_ref().is_none_or(has_snapshot);
+        if !is_useful {
+            return;
+        }
+        let is_duplicate = kv.state.is_some() && self.has_duplicates(kv, &tokens[..computed]);
+        match &mut kv.state {
+            Some(state) if is_duplicate => {
+                let older = state.take_older_snapshots(computed);
+                self.return_slots(&older, Owner::Held);
+            }
+            Some(_) | None => self.commit_all(kv, tokens),
         }
     }
 
-    /// Whether other pages than the request's hold some of its computed tokens in the cache.
-    fn has_duplicates(&mut self, kv: &ReqKv, tokens: &[u32]) -> bool {
-        let computed = kv.len.min(tokens.len());
-        let cached = self.radix.match_prefix(&tokens[..computed]).pages;
+    /// Whether other pages than the request's hold some of its `computed` tokens in the cache.
+    fn has_duplicates(&mut self, kv: &ReqKv, computed: &[u32]) -> bool {
+        let cached = self.radix.match_prefix(computed).pages;
         !self.req_to_token.pages(kv.idx).starts_with(&cached)
     }
 
@@ -256,6 +271,14 @@ impl KvCache {
     pub(crate) fn end(&mut self, mut kv: ReqKv, tokens: &[u32]) {
         self.commit_all(&mut kv, tokens);
         self.discard(kv);
+    }
+
+    /// [`Self::end`] of a request of these tokens, [`Self::discard`] of one whose KV is worthless.
+    pub(crate) fn return_kv(&mut self, kv: ReqKv, tokens: Option<&[u32]>) {
+        match tokens {
+            Some(tokens) => self.end(kv, tokens),
+            None => self.discard(kv),
+        }
     }
 
     /// Returns everything that the request held; what it has cached stays cached.

@@ -2,9 +2,9 @@
 //! locked with all its ancestors; unlocked leaves are evicted, least recently used first. The cache
 //! names pages and state slots; the allocators keep their owners.
 //!
-//! A model with recurrent state can go on from a prefix only where its state was kept (`states`): from there on it computes
-//! again what leads to the state, and only reads the pages that are cached. States are locked and evicted by themselves, since there are far fewer of them
-//! than pages; SGLang's `MambaRadixCache`.
+//! A model with recurrent state can go on from a prefix only where its state was kept (`states`): from there on it
+//! computes again what leads to the state, and only reads the pages that are cached. States are locked and evicted by
+//! themselves, since there are far fewer of them than pages; SGLang's `MambaRadixCache`.
 
 mod states;
 mod tree;

@@ -131,7 +131,13 @@ impl Decode {
         first: TokenLogprob,
     ) {
         let pages = resources.cache.page_ids(&active.kv).len();
-        resources.observe_pages(&active.req, &active.kv, 0..pages, Point::AfterRestore);
+        resources.observe_pages(
+            &active.req,
+            &active.kv,
+            0..pages,
+            active.kv.slot(),
+            Point::AfterRestore,
+        );
         if first.token >= self.limits.vocab_size {
             let reason = format!(
                 "prefill's first token {} is not in the vocabulary",

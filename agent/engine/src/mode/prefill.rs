@@ -59,7 +59,7 @@ impl Prefill {
         let last_chunk = self
             .last_chunk
             .extract_if(.., |active| gone(&active.req, &active.with));
-        taken.extend(last_chunk.map(Taken::Chunked));
+        taken.extend(last_chunk.map(Taken::Begun));
         taken
     }
 
@@ -67,7 +67,7 @@ impl Prefill {
     fn fence(&mut self, resources: &mut Resources, taken: Taken<Outgoing>) {
         match taken {
             Taken::Waiting(waiting) => self.fence.take_sender(waiting.with),
-            Taken::Chunked(active) => self.fence.take_active(active, &mut resources.cache),
+            Taken::Begun(active) => self.fence.take_active(active, &mut resources.cache),
         }
     }
 
@@ -113,7 +113,7 @@ impl Mode for Prefill {
             self.fence.take_transfer(sender.into());
             return;
         }
-        let computed = |inflight: Inflight| Taken::Chunked(inflight.active);
+        let computed = |inflight: Inflight| Taken::Begun(inflight.active);
         let taken = self.take_if(|req, _| req.id == id).pop();
         if let Some(taken) = taken.or_else(|| self.inflight.take(id).map(computed)) {
             resources.recorder.abort(taken.req());
@@ -128,7 +128,7 @@ impl Mode for Prefill {
         }
         let mut taken = self.take_if(|_, _| true);
         let inflight = self.inflight.take_all();
-        taken.extend(inflight.map(|inflight| Taken::Chunked(inflight.active)));
+        taken.extend(inflight.map(|inflight| Taken::Begun(inflight.active)));
         for taken in taken {
             resources.recorder.fail(taken.req(), reason, true);
             self.fence(resources, taken);

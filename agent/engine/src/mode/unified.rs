@@ -72,8 +72,11 @@ impl Unified {
         let active = active.expect("a request whose last token is computed runs");
         if row.positions.len() > 1 || active.req.output_len() == 0 {
             resources.commit_kv(active);
-            let pages = active.kv.len.div_ceil(resources.cache.page_size());
-            resources.observe_pages(&active.req, &active.kv, 0..pages, Point::Computed);
+        }
+        if active.req.output_len() == 0 {
+            let pages = 0..active.kv.len.div_ceil(resources.cache.page_size());
+            let Active { req, kv, .. } = &*active;
+            resources.observe_pages(req, kv, pages, kv.slot(), Point::Computed);
         }
         if resources.answer(&mut active.req, token) {
             resources.end(self.running.take(row.id).expect("it was found above"));
@@ -87,17 +90,17 @@ impl Mode for Unified {
     }
 
     fn abort(&mut self, resources: &mut Resources, id: RequestId) {
-        let running = || self.running.take(id).map(Taken::Chunked);
+        let running = || self.running.take(id).map(Taken::Begun);
         if let Some(taken) = self.prefill.take(id).or_else(running) {
             resources.recorder.abort(taken.req());
-            if let Taken::Chunked(active) = taken {
+            if let Taken::Begun(active) = taken {
                 resources.release(active);
             }
         }
     }
 
     fn abort_all(&mut self, resources: &mut Resources, reason: &str) {
-        let running = self.running.take_all().into_iter().map(Taken::Chunked);
+        let running = self.running.take_all().into_iter().map(Taken::Begun);
         for taken in self
             .prefill
             .take_if(|_, ()| true)
@@ -105,7 +108,7 @@ impl Mode for Unified {
             .chain(running)
         {
             resources.recorder.fail(taken.req(), reason, true);
-            if let Taken::Chunked(active) = taken {
+            if let Taken::Begun(active) = taken {
                 resources.release(active);
             }
         }

@@ -1,6 +1,7 @@
 //! What an observer gets to see of requests; nothing is done for engines without one.
 
 use super::Resources;
+use crate::kvcache::StateSlot;
 use crate::kvcache::pool::ReqKv;
 use crate::observe::{Admitted, Observation, Payload, PayloadHash, Point};
 use crate::ranks::PageSpan;
@@ -32,15 +33,16 @@ impl Resources {
         });
     }
 
-    /// The request's pages in `pages`, by their places, as `point`.
+    /// The request's pages in `pages`, by their places, as `point`; with `state`, its state, too.
     pub(crate) fn observe_pages(
         &mut self,
         req: &Req,
         kv: &ReqKv,
         pages: Range<usize>,
+        state: Option<StateSlot>,
         point: fn(Payload) -> Point,
     ) {
-        if self.observing.is_none() {
+        if self.observing.is_none() || pages.is_empty() {
             return;
         }
         let page_size = self.cache.page_size();
@@ -53,7 +55,7 @@ impl Resources {
             })
             .collect();
         let hashes = self.ranks.hash_pages(&spans);
-        let states = kv.slot().map(|slot| self.ranks.hash_states(slot));
+        let states = state.map(|slot| self.ranks.hash_states(slot));
         self.observe_with(req, || {
             Ok(point(Payload {
                 first_page: pages.start,

@@ -39,7 +39,7 @@ impl NewTokenRatio {
         self.current
     }
 
-    /// After a decode step for which memory sufficed, scheduled or launched early.
+    /// After a decode step for which memory sufficed.
     pub(crate) fn decay(&mut self) {
         self.current = (self.current - self.decay).max(self.min);
     }

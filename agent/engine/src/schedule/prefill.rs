@@ -30,7 +30,8 @@ pub(crate) struct Waiting<T = ()> {
 #[derive(Debug)]
 pub(crate) enum Taken<T = ()> {
     Waiting(Waiting<T>),
-    Chunked(Active<T>),
+    /// Steps have computed some of it.
+    Begun(Active<T>),
 }
 
 // === impl Taken ===
@@ -39,14 +40,14 @@ impl<T> Taken<T> {
     pub(crate) fn req(&self) -> &Req {
         match self {
             Self::Waiting(waiting) => &waiting.req,
-            Self::Chunked(active) => &active.req,
+            Self::Begun(active) => &active.req,
         }
     }
 
     pub(crate) fn with(&self) -> &T {
         match self {
             Self::Waiting(waiting) => &waiting.with,
-            Self::Chunked(active) => &active.with,
+            Self::Begun(active) => &active.with,
         }
     }
 }
@@ -99,7 +100,7 @@ impl<T> PrefillScheduler<T> {
         let chunked = self
             .chunked
             .take_if(|active| gone(&active.req, &active.with));
-        let mut taken: Vec<_> = chunked.map(Taken::Chunked).into_iter().collect();
+        let mut taken: Vec<_> = chunked.map(Taken::Begun).into_iter().collect();
         let mut place = 0;
         while let Some(waiting) = self.waiting.get(place) {
             if gone(&waiting.req, &waiting.with) {

@@ -1,13 +1,13 @@
 //! Where a step keeps a request's recurrent state for later requests. A prefix can be gone on from only where its state
 //! was kept, and states are large, so they are kept where a later request most likely parts: at the prompt's end, where
-//! this request parted from an earlier one, and now and then on long stretches.
+//! this request parted from an earlier one, and at the ends of steps now and then on long stretches.
 
 use crate::active::Active;
 use crate::kvcache::pool::KvCache;
 use crate::kvcache::pool::state::Snapshot;
 use std::ops::Range;
 
-/// SGLang's `--mamba-track-interval`: tokens between two states on a stretch without branches.
+/// SGLang's `--mamba-track-interval`: tokens, at least, between two states on a stretch without branches.
 const INTERVAL: usize = 256;
 
 /// What a request's places follow from.

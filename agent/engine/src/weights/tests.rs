@@ -64,18 +64,19 @@ fn a_wrong_shape_and_a_missing_tensor_are_named() {
 }
 
 #[test]
-fn a_decoder_in_a_multimodal_folder_is_found_by_its_embedding() {
-    for (embedding, prefix) in [
+fn a_decoder_in_a_multimodal_folder_is_found_by_its_ends() {
+    for (tensor, prefix) in [
         ("model.embed_tokens.weight", "model."),
         (
             "model.language_model.embed_tokens.weight",
             "model.language_model.",
         ),
+        ("language_model.model.norm.weight", "language_model.model."),
         ("transformer.wte.weight", "model."),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let info = serde_json::json!({"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]});
-        let header = serde_json::json!({ embedding: info }).to_string();
+        let header = serde_json::json!({ tensor: info }).to_string();
         let length = (header.len() as u64).to_le_bytes();
         let bytes = [&length, header.as_bytes(), &[0; 4]].concat();
         std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();

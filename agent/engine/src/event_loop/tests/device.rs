@@ -1,6 +1,8 @@
 //! A device whose "KV" of a slot is the token there with its position, and whose next token is a hash of all the tokens
 //! before it, as it finds them by the page table. A stale slot, a wrong page or a token of another request is noticed.
 
+use super::Sizes;
+use super::asked::LOST;
 use crate::kvcache::{PageIdx, StateSlot};
 use crate::observe::PayloadHash;
 use crate::ranks::{HostKv, PageSpan, Ranks};
@@ -33,6 +35,7 @@ struct State {
     /// The recurrent state after these tokens.
     states: HashMap<u32, Vec<u32>>,
     is_late: bool,
+    loses: bool,
     in_flight: VecDeque<Pending>,
     /// What the last executed step drew.
     drawn: Vec<u32>,
@@ -45,12 +48,13 @@ enum Pending {
 }
 
 impl Device {
-    pub(super) fn new(page_size: usize, num_pages: usize, is_late: bool) -> Self {
+    pub(super) fn new(sizes: &Sizes) -> Self {
         Self(Arc::new(Mutex::new(State {
-            page_size,
-            slots: vec![None; page_size * num_pages],
+            page_size: sizes.page_size,
+            slots: vec![None; sizes.page_size * sizes.num_pages],
             states: HashMap::new(),
-            is_late,
+            is_late: sizes.is_late,
+            loses: sizes.loses,
             in_flight: VecDeque::new(),
             drawn: Vec::new(),
         })))
@@ -188,7 +192,10 @@ impl State {
                 "the state of another request or place"
             );
         }
-        next_token(&tokens)
+        match next_token(&tokens) {
+            LOST if self.loses => NO_TOKEN,
+            token => token,
+        }
     }
 }
 

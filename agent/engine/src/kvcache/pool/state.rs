@@ -4,6 +4,7 @@ use super::{KvCache, ReqKv};
 use crate::kvcache::StateSlot;
 use crate::kvcache::allocator::{Allocator, Owner};
 use crate::kvcache::radix::{NodeId, StateMatch};
+use std::ops::Range;
 
 /// A request's state.
 #[derive(Debug)]
@@ -64,11 +65,19 @@ impl ReqState {
         self.kept_len
     }
 
-    /// Whether a state that is kept for others has been computed.
-    pub(super) fn has_snapshot_of(&self, computed: usize) -> bool {
+    /// Whether a state is kept for others that was reached by computing `positions`.
+    pub(super) fn has_snapshot_in(&self, positions: Range<usize>) -> bool {
         self.snapshots
             .iter()
-            .any(|snapshot| snapshot.len <= computed)
+            .any(|snapshot| (positions.start + 1..=positions.end).contains(&snapshot.len))
+    }
+
+    /// The slots of all snapshots of what is computed but the longest.
+    pub(super) fn take_older_snapshots(&mut self, computed: usize) -> Vec<StateSlot> {
+        let mut due = self.take_snapshots(computed);
+        due.sort_unstable_by_key(|snapshot| snapshot.len);
+        self.snapshots.extend(due.pop());
+        due.iter().map(|snapshot| snapshot.slot).collect()
     }
 
     /// The snapshots of what is computed.
@@ -119,8 +128,8 @@ impl KvCache {
         self.slots.is_some()
     }
 
-    /// A slot in which a step keeps the request's state after `len` tokens, for the cache. `None`: nothing is cached, or
-    /// no slot is free.
+    /// A slot in which a step keeps the request's state after `len` tokens, for the cache. `None`: nothing is cached,
+    /// or no slot is free.
     pub(crate) fn snapshot(&mut self, kv: &mut ReqKv, len: usize) -> Option<Snapshot> {
         let slot = self.take_slot()?;
         let snapshot = Snapshot { len, slot };

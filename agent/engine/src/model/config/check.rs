@@ -2,9 +2,10 @@
 //! bounds are mistakes.
 
 use super::{
-    Attention, ConfigError, DenseFfn, Ffn, GatedDelta, Mixer, ModelConfig, MoeFfn, Rope,
+    Attention, ConfigError, DenseFfn, Ffn, GatedDelta, Glu, Mixer, ModelConfig, MoeFfn, Rope,
     SharedExpert, invalid,
 };
+use crate::model::rope::inverse_frequencies;
 use std::fmt::Display;
 
 const MAX_LAYERS: usize = 1024;
@@ -47,6 +48,14 @@ impl ModelConfig {
             value.map_or(Ok(()), |value| check.positive(key, f64::from(value)))?;
         }
         num_layers(file, self.layers.len())?;
+        if !self
+            .layers
+            .iter()
+            .any(|layer| matches!(layer.mixer, Mixer::Attention(_)))
+        {
+            let expected = "at least one layer of attention".to_owned();
+            return Err(check.invalid("layers", "without attention", expected));
+        }
         for layer in &self.layers {
             match &layer.mixer {
                 Mixer::Attention(attention) => {
@@ -56,8 +65,9 @@ impl ModelConfig {
                 Mixer::GatedDelta(delta) => check.gated_delta(delta)?,
             }
             match &layer.ffn {
-                Ffn::Dense(DenseFfn { width, .. }) => {
+                Ffn::Dense(DenseFfn { width, glu, .. }) => {
                     check.within("feed-forward size", *width, MAX_WIDTH)?;
+                    check.glu(*glu)?;
                 }
                 Ffn::Moe(moe) => check.experts(moe)?,
             }
@@ -119,9 +129,20 @@ impl Check<'_> {
         self.within("number of experts", moe.num_experts, MAX_EXPERTS)?;
         self.within("number of a token's experts", moe.top_k, moe.num_experts)?;
         self.within("size of an expert", moe.width, MAX_WIDTH)?;
+        self.glu(moe.glu)?;
         moe.shared.map_or(Ok(()), |SharedExpert { width }| {
             self.within("size of the shared expert", width, MAX_WIDTH)
         })
+    }
+
+    fn glu(&self, glu: Glu) -> Result<(), ConfigError> {
+        match glu {
+            Glu::Silu | Glu::GeluTanh => Ok(()),
+            Glu::ClampedSilu { alpha, limit } => {
+                self.positive("alpha of the gate", f64::from(alpha))?;
+                self.positive("limit of the gate", f64::from(limit))
+            }
+        }
     }
 
     fn gated_delta(&self, delta: &GatedDelta) -> Result<(), ConfigError> {
@@ -155,6 +176,17 @@ impl Check<'_> {
         }
         let factor = f64::from(rope.attention_factor());
         self.positive("attention factor of rope", factor)?;
-        self.positive("rope theta", rope.theta)
+        self.positive("rope theta", rope.theta)?;
+        let frequencies = inverse_frequencies(rope, None);
+        match frequencies
+            .into_iter()
+            .find(|frequency| !frequency.is_finite())
+        {
+            Some(frequency) => {
+                let expected = "finite numbers: theta or a factor is out of proportion".to_owned();
+                Err(self.invalid("frequencies of rope", frequency, expected))
+            }
+            None => Ok(()),
+        }
     }
 }

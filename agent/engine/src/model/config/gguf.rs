@@ -75,7 +75,7 @@ fn rope_scaling(keys: &Keys<'_>) -> Result<RopeScaling, ConfigError> {
         "none" => Ok(RopeScaling::None),
         "linear" => {
             let factor = keys.require_number("rope.scaling.factor")?;
-            if factor > 0.0 {
+            if factor.is_finite() && factor > 0.0 {
                 return Ok(RopeScaling::Linear { factor });
             }
             let key = keys.name("rope.scaling.factor");

@@ -210,6 +210,11 @@ fn networks_that_would_run_wrongly_are_refused() {
         ("head_dim", json!(15)),
         ("rms_norm_eps", json!(-1.0)),
         ("rope_theta", json!(0.0)),
+        ("rope_theta", json!(1e-300)),
+        (
+            "rope_scaling",
+            json!({"rope_type": "linear", "factor": 1e-300}),
+        ),
         ("eos_token_id", json!(384)),
         ("hidden_size", json!(1u64 << 40)),
     ] {

@@ -34,6 +34,14 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
     let family = Family(&QWEN3_MOE);
     fields.expect_off("attention_bias")?;
+    // Keys of Qwen3-Coder, which say what its class does anyway.
+    if fields.flag("use_qk_norm")? == Some(false) {
+        return Err(fields.unsupported("use_qk_norm", "false", "true"));
+    }
+    if let Some(width @ 1..) = fields.size_opt("shared_expert_intermediate_size")? {
+        let width = width.to_string();
+        return Err(fields.unsupported("shared_expert_intermediate_size", &width, "0"));
+    }
     let attention = fields.attention(AttentionDefaults {
         num_kv_heads: Some(4),
         head_dim: None,

@@ -32,7 +32,9 @@ impl Request {
         {
             slots.insert(kept.slot, tokens[..snapshot].to_vec());
         }
-        cache.computed(kv, len, tokens);
+        let from = kv.len;
+        cache.computed(kv, len);
+        cache.commit_new(kv, from, tokens);
     }
 }
 
@@ -178,5 +180,28 @@ fn the_state_that_a_request_begins_from_is_not_evicted_before_its_first_step() {
     for kv in [second.kv, other, third] {
         cache.discard(kv);
     }
+    assert!(cache.usage().is_conserved_when_idle());
+}
+
+#[test]
+fn a_request_whose_prefix_another_cached_meanwhile_holds_one_state_for_its_end() {
+    let mut cache = mk_cache_with(64, PAGE_SIZE, true, Some(8));
+    let mut slots = Slots::new();
+    let tokens: Vec<u32> = (0..41).collect();
+    let [mut first, mut second] = [(); 2].map(|()| Request {
+        kv: cache.begin(&tokens).expect("a slot"),
+        tokens: tokens.clone(),
+    });
+    first.step(&mut cache, &mut slots, 5, 4);
+    for len in (4..=40).step_by(4) {
+        second.step(&mut cache, &mut slots, len, len);
+        let held = cache.usage().slots.held;
+        assert!(held <= 3, "{held} slots of two requests and a state");
+    }
+    cache.end(second.kv, &tokens);
+    cache.end(first.kv, &tokens);
+    let kv = cache.begin(&tokens).expect("a slot");
+    assert_eq!(kv.len, 40, "the last state was cached at the end");
+    cache.discard(kv);
     assert!(cache.usage().is_conserved_when_idle());
 }

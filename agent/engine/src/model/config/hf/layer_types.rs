@@ -1,7 +1,7 @@
 //! `layer_types` of config.json.
 
-use crate::model::config::ConfigError;
 use crate::model::config::fields::Fields;
+use crate::model::config::{ConfigError, invalid};
 
 /// The key, which Qwen's dense decoders have as well.
 pub(super) const LAYER_TYPES: &str = "layer_types";
@@ -19,6 +19,11 @@ impl Fields {
         const FULL: &str = "full_attention";
         let num_layers = self.num_layers()?;
         let Some(types) = self.texts(LAYER_TYPES, num_layers)? else {
+            if interval == 0 {
+                let expected = format!("1 or more, where there are no {LAYER_TYPES}");
+                let key = "interval of layers of full attention";
+                return Err(invalid(self.file(), key, interval, expected));
+            }
             let is_full = |layer: usize| (layer + 1).is_multiple_of(interval);
             return Ok((0..num_layers).map(is_full).collect());
         };

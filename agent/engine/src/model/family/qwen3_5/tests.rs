@@ -78,7 +78,7 @@ fn a_file_of_the_decoder_alone_says_the_same() {
 }
 
 #[test]
-fn the_head_is_the_table_if_any_part_of_the_file_says_so() {
+fn the_decoders_own_word_on_tying_counts_before_the_outer_one() {
     let mut config = published(NAME);
     config["tie_word_embeddings"] = json!(true);
     assert!(read(&config).unwrap().tie_word_embeddings);
@@ -102,6 +102,16 @@ fn every_fourth_layer_attends_where_the_file_says_nothing() {
     let halves = read(&without(json!(2))).unwrap();
     let [delta, attention] = [expected().layers[0], expected().layers[3]];
     assert_eq!(halves.layers, [delta, attention].repeat(32));
+    for (interval, expected) in [
+        (
+            0,
+            "interval of layers of full attention is 0, expected 1 or more",
+        ),
+        (100, "expected at least one layer of attention"),
+    ] {
+        let message = read(&without(json!(interval))).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
 }
 
 #[test]

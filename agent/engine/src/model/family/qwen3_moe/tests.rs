@@ -141,3 +141,19 @@ fn numbers_that_fit_no_model_are_refused_by_name() {
     config["num_local_experts"] = count.unwrap();
     assert_eq!(read(&config).unwrap(), read(&published(NAME)).unwrap());
 }
+
+#[test]
+fn keys_of_the_coder_are_read_where_they_say_what_the_class_does() {
+    let plain = read(&published(NAME)).unwrap();
+    let mut config = published(NAME);
+    config["use_qk_norm"] = json!(true);
+    config["shared_expert_intermediate_size"] = json!(0);
+    assert_eq!(read(&config).unwrap(), plain);
+    for (key, value) in [
+        ("use_qk_norm", json!(false)),
+        ("shared_expert_intermediate_size", json!(512)),
+    ] {
+        let message = refusal(NAME, key, value);
+        assert!(message.contains(key), "{message}");
+    }
+}

@@ -44,13 +44,21 @@ impl<'a> StoredExperts<'a> {
         } = sizes;
         let all = |role| Role::Layer(layer, LayerRole::Experts(role));
         let one = |expert, role| Role::Layer(layer, LayerRole::Expert(expert, role));
-        if loader.contains(all(ExpertsRole::GateUp)) {
+        if loader.has_name(all(ExpertsRole::GateUpColumns)) {
+            return Ok(Self::Apart(in_turns(loader, layer, sizes)?));
+        }
+        let [joined, gate, up, down] = [
+            ExpertsRole::GateUp,
+            ExpertsRole::Gate,
+            ExpertsRole::Up,
+            ExpertsRole::Down,
+        ]
+        .map(|role| loader.contains(all(role)));
+        // Where one of the two is missing, the other shows which it is.
+        if joined || (down && !gate && !up) {
             let gate_up = loader.matrix(all(ExpertsRole::GateUp), experts * 2 * width, hidden)?;
             let down = loader.matrix(all(ExpertsRole::Down), experts * hidden, width)?;
             return Ok(Self::Joined([gate_up, down], sizes));
-        }
-        if loader.has_name(all(ExpertsRole::GateUpColumns)) {
-            return Ok(Self::Apart(in_turns(loader, layer, sizes)?));
         }
         if loader.has_name(one(0, ExpertRole::Gate)) {
             let mut apart = Vec::with_capacity(experts);
