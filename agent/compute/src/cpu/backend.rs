@@ -16,8 +16,8 @@ use crate::error::ComputeError;
 use crate::export::MemoryExport;
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
-    GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpFeature, OpNeeds, QkvPrep,
-    RmsNorm, RopeTable, Sample,
+    GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpNeeds, QkvPrep, RmsNorm,
+    RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -32,10 +32,14 @@ impl Backend for CpuBackend {
     }
 
     fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
-        needs.check_against("CPU", &OpFeature::ALL, |kv| match kv.dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-            DType::U32 | DType::U8 => Err("choose float32, float16 or bfloat16".to_owned()),
-        })
+        needs.check_against(
+            "CPU",
+            |_| true,
+            |kv| match kv.dtype {
+                DType::F32 | DType::F16 | DType::BF16 => Ok(()),
+                DType::U32 | DType::U8 => Err("choose float32, float16 or bfloat16".to_owned()),
+            },
+        )
     }
 
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<CpuBuffer, ComputeError> {

@@ -2,6 +2,7 @@
 
 pub(super) mod attn_paged;
 pub(super) mod causal_conv;
+mod copied;
 pub(super) mod copy_pages;
 pub(super) mod copy_states;
 pub(super) mod embed;

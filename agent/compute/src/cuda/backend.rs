@@ -21,8 +21,23 @@ use crate::ops::{
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
 
-/// What there are no kernels for.
-const LACKING: &[OpFeature] = &[OpFeature::Experts, OpFeature::GatedDelta];
+/// Whether there are kernels for it.
+const fn has(feature: OpFeature) -> bool {
+    match feature {
+        OpFeature::AttnWindow
+        | OpFeature::AttnSinks
+        | OpFeature::AttnSoftCap
+        | OpFeature::AttnGate
+        | OpFeature::LinearBias
+        | OpFeature::GeluTanhGlu
+        | OpFeature::ClampedSwiGlu
+        | OpFeature::LogitSoftCap
+        | OpFeature::StridedQkv
+        | OpFeature::EmbedScale
+        | OpFeature::NormAdd => true,
+        OpFeature::Experts | OpFeature::GatedDelta => false,
+    }
+}
 
 impl Backend for CudaBackend {
     fn activation_dtype(&self) -> DType {
@@ -31,9 +46,7 @@ impl Backend for CudaBackend {
 
     fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
         let own = self.shared.config.dtype;
-        let has = |feature: &OpFeature| !LACKING.contains(feature);
-        let features: Vec<_> = OpFeature::ALL.into_iter().filter(has).collect();
-        needs.check_against("CUDA", &features, |kv| {
+        needs.check_against("CUDA", has, |kv| {
             if kv.dtype != own {
                 Err(format!("it keeps KV as its activations, in {own:?}"))
             } else if !attn_paged::takes_head_dim(kv.head_dim) {

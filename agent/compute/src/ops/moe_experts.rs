@@ -80,6 +80,7 @@ impl<B: DeviceTypes> MoeExperts<'_, B> {
             rows,
         } = *self;
         assert!(glu.joins_pairs(), "moe_experts: {glu:?} joins no pairs");
+        assert!(top_k > 0, "moe_experts: a token chooses no expert");
         let last = first_expert + experts.count();
         assert!(
             last <= num_experts,
@@ -103,6 +104,9 @@ impl<B: DeviceTypes> MoeExperts<'_, B> {
             let (gates, downs) = (2 * experts.width(), hidden);
             gate_up.expect_elements("moe_experts bias", &[DType::F32], experts.count() * gates);
             down.expect_elements("moe_experts bias", &[DType::F32], experts.count() * downs);
+            for scratch in [gated, terms, sums] {
+                scratch.expect_apart("moe_experts scratch", &[gate_up, down]);
+            }
         }
     }
 }

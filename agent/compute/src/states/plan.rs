@@ -60,6 +60,13 @@ impl SeqStates {
                 snapshots,
             });
         }
+        let (first, last) = (words.q_indptr.first(), words.q_indptr.last());
+        if first != Some(&0) || last.is_none_or(|&last| last as usize != num_tokens) {
+            return Err(format!(
+                "the sequences {:?} do not have all {num_tokens} rows",
+                words.q_indptr
+            ));
+        }
         check_apart(&seqs)?;
         Ok(seqs)
     }

@@ -2,7 +2,7 @@
 
 use crate::harness::{QWEN3_5, alone_on, assert_nothing_held, assert_same, collect, generate};
 use crate::harness::{metric, mk_config, mk_prompt, mk_unpenalised, start};
-use pd_engine::engine::{Engine, EngineConfig};
+use pd_engine::engine::{Engine, EngineConfig, EngineHandle};
 
 #[test]
 fn a_prompt_that_comes_again_begins_at_its_last_full_page() {
@@ -81,11 +81,34 @@ fn as_few_slots_as_requests_suffice() {
         assert_same(&collect(stream), &alone_on(QWEN3_5, request));
     }
     assert_nothing_held(&engine);
+    assert_num_slots(&engine, 2.0);
+}
+
+#[test]
+fn slots_for_cached_states_are_only_there_where_prefixes_are_cached() {
+    for (disable_radix_cache, expected) in [(true, 3.0), (false, 27.0)] {
+        let engine = start(EngineConfig {
+            max_running_requests: 3,
+            disable_radix_cache,
+            ..mk_config(QWEN3_5)
+        });
+        let request = mk_unpenalised(&mk_prompt(1, 40), 4);
+        assert_same(
+            &generate(&engine, request.clone()),
+            &alone_on(QWEN3_5, &request),
+        );
+        assert_num_slots(&engine, expected);
+    }
+}
+
+/// While no request runs.
+fn assert_num_slots(engine: &EngineHandle, expected: f64) {
     let slots = |state| {
         let name = format!("pdserve_state_slots{{state=\"{state}\"}}");
-        metric(&engine, &name)
+        metric(engine, &name)
     };
-    assert!((slots("free") + slots("cached") - 2.0).abs() < 0.1);
+    let total = slots("free") + slots("cached");
+    assert!((total - expected).abs() < 0.1, "{total}, not {expected}");
 }
 
 #[test]

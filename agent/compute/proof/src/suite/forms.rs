@@ -67,13 +67,17 @@ fn attn_forms() -> [(AttnForm, &'static [OpFeature]); 7] {
 pub(super) fn attention_has_windows_sinks_caps_and_gates<D: Device>(device: &D) {
     let decode: &[(usize, usize)] = &[(1, 1), (64, 1), (65, 1), (300, 1)];
     let prefill: &[(usize, usize)] = &[(70, 70), (1, 1), (200, 65), (129, 2)];
-    for dtype in DTYPES {
-        let subject = device.start(dtype, false);
+    let plain = DTYPES.map(|dtype| (dtype, false));
+    for (dtype, deterministic) in plain.into_iter().chain([(DType::BF16, true)]) {
+        let subject = device.start(dtype, deterministic);
         for (form, features) in attn_forms() {
             if !has(&subject, features) {
                 continue;
             }
-            for (head_dim, group, page_size) in [(16, 3, 24), (64, 2, 16)] {
+            // Of gpt-oss, Qwen3 and Gemma 3, among others.
+            for (head_dim, group, page_size) in
+                [(16, 3, 24), (64, 8, 16), (128, 2, 16), (256, 4, 16)]
+            {
                 for seqs in [decode, prefill] {
                     let case = AttnCase {
                         page_size,

@@ -63,8 +63,9 @@ DEVICE void finish_gated(const LinearArgs& args, uint32_t row, uint32_t column, 
   } else if (args.epilogue == GELU_TANH_GLU) {
     *out = from_float<Out>(gelu_tanh(gate) * up);
   } else {
-    gate = fminf(gate, args.limit);
-    up = fmaxf(fminf(up, args.limit), -args.limit);
+    // Not by `fminf`, which would make a number of what is none.
+    gate = gate > args.limit ? args.limit : gate;
+    up = up > args.limit ? args.limit : up < -args.limit ? -args.limit : up;
     *out = from_float<Out>(gate * sigmoid(args.alpha * gate) * (up + 1.0f));
   }
 }

@@ -101,3 +101,16 @@ fn rows_beyond_the_step_are_refused() {
     let refused = SeqStates::of_step(words, 2).unwrap_err();
     assert_eq!(refused, "sequence 1 has the rows 3..2 of 3");
 }
+
+#[test]
+fn sequences_that_leave_out_rows_are_refused() {
+    for q_indptr in [[1, 2, 3], [0, 2, 2], [0, 2, 4]] {
+        let words = StepWords {
+            q_indptr: &q_indptr,
+            read: &[NO_SLOT; 2],
+            write: &[NO_SLOT; 2],
+            snapshot: &NONE,
+        };
+        SeqStates::of_step(words, 6).unwrap_err();
+    }
+}

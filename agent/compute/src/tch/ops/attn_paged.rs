@@ -28,6 +28,8 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
     let q = q.to_kind(Kind::Float);
     let out = out.view("attn_paged out", shape);
     let [keys, values] = layer_of(kv, layer);
+    // A wider one would see no more.
+    let window = window.map(|window| window.min(kv.num_pages * kv.page_size));
     let scores = Scores {
         scale,
         window,

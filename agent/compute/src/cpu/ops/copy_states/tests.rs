@@ -51,3 +51,32 @@ fn the_heads_of_a_layer_lie_as_the_transfer_cuts_them() {
     let heads: Vec<_> = states.heads(1).collect();
     assert_eq!(heads, [4..8, 16..20, 30..36]);
 }
+
+#[test]
+fn a_slot_that_would_be_written_twice_is_a_fault_and_may_be_read_twice() {
+    let backend = mk_backend(2, Isa::detect());
+    let states = StateView {
+        region: zeros(&backend, 5 * 4),
+        num_slots: 5,
+        num_layers: 1,
+        tensors: [StateTensorView {
+            heads: 1,
+            elements: 4,
+        }]
+        .into(),
+    };
+    let host = zeros(&backend, 2 * 4);
+    let copy = |direction| {
+        backend.copy_states(CopyStates {
+            states: &states,
+            slots: &words(&backend, &[3, 3]),
+            num_slots: 2,
+            host: &host,
+            direction,
+        });
+        crate::Ticket::wait(backend.read(&host))
+    };
+    assert!(copy(CopyDirection::PoolToHost).is_ok());
+    let fault = copy(CopyDirection::HostToPool).unwrap_err().to_string();
+    assert!(fault.contains("state slot 3 is written twice"), "{fault}");
+}
