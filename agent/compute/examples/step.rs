@@ -106,7 +106,7 @@ impl Bench {
         backend.upload(&norm, &[1.0f32; HIDDEN]);
         let num_pages = 8192 / PAGE_SIZE;
         let page_len = KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
-        let region = backend.alloc_exportable("kv", DType::F32, num_pages * page_len)?;
+        let region = backend.alloc("kv", DType::F32, num_pages * page_len)?;
         let cut = KvCutView::page_first(region, 0, LAYERS, KV_HEADS, PAGE_SIZE, HEAD_DIM);
         let kv = KvGroupView {
             dtype: DType::F32,

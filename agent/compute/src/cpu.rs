@@ -22,5 +22,5 @@ pub use embedding::CpuEmbedding;
 pub use experts::CpuExperts;
 pub use handle::{CpuBackend, CpuConfig};
 pub use isa::Isa;
-pub use memory::CpuBuffer;
+pub use memory::{CpuBuffer, HostMemory};
 pub use ticket::CpuTicket;

@@ -29,7 +29,7 @@ pub use buffer::{DeviceBuffer, Extent, HostBytes, Ticket};
 pub use device_types::{DeviceTypes, ExpertMatrices, Matrix};
 pub use dtype::{DType, WeightFormat};
 pub use error::ComputeError;
-pub use export::{ExportHandle, MemoryExport};
+pub use export::{ExportHandle, MemoryExport, Reach};
 pub use kv::{KvCutView, KvGroupView, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{

@@ -33,7 +33,7 @@ mod strided;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
 use crate::error::ComputeError;
-use crate::export::MemoryExport;
+use crate::export::{MemoryExport, Reach};
 use crate::weight::WeightSource;
 pub use attn_paged::{ATTN_BLOCK_LEN, AttnPaged};
 pub use batch::BatchView;
@@ -83,7 +83,7 @@ pub trait Backend: DeviceTypes {
     /// If the allocation fails.
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<Self::Buffer, ComputeError>;
 
-    /// As [`Self::alloc`], in memory that can be exported (the KV pool, state slots).
+    /// As [`Self::alloc`], in memory that can be exported (the KV pool, state slots) as far as `reach` says.
     ///
     /// # Errors
     /// If the allocation fails.
@@ -92,6 +92,7 @@ pub trait Backend: DeviceTypes {
         name: &str,
         dtype: DType,
         len: usize,
+        reach: Reach,
     ) -> Result<Self::Buffer, ComputeError>;
 
     /// As [`Self::alloc`], in host memory that the device copies to and from quickly.

@@ -40,6 +40,17 @@ pub enum TransportChoice {
     Fake,
 }
 
+impl TransportChoice {
+    /// Whether a pair may come to use `transport`.
+    pub fn may_be(self, transport: Transport) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Only(only) => only == transport,
+            Self::Fake => false,
+        }
+    }
+}
+
 /// Bounds and switches of a manager.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {

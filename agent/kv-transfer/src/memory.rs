@@ -1,10 +1,11 @@
 //! Registered memory: shared mappings that the engine, this process's transfers and peers on the
 //! same host can reach. Nearly all of the crate's unsafe code.
 //!
-//! A region is mapped here a second time, beside the engine's own mapping of the same file, so
-//! its owner hands over a file descriptor and never a pointer. Other threads and processes write
+//! A region that peers are to reach is mapped here a second time, beside the engine's own mapping of
+//! the same file, so its owner hands over a file descriptor and never a pointer; one of this process
+//! alone is used where it lies. Other threads and processes write
 //! the same bytes; they are only ever touched by raw copies and system calls, never through
-//! references. Who may touch which bytes when is the fence's business. Each mapping lies between guard
+//! references. Who may touch which bytes when is the fence's business. Each mapping made here lies between guard
 //! pages: an access beyond it ends the process instead of changing other memory.
 #![expect(
     unsafe_code,
@@ -12,14 +13,16 @@
 )]
 
 pub(crate) mod device;
+mod host;
 pub(crate) mod vectored;
 
 pub use device::DeviceMemory;
 use device::SharedFile;
+pub(crate) use host::HostRegion;
+use pd_verbs::Registrable;
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
+use rustix::mm::ProtFlags;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -33,21 +36,6 @@ pub struct Region {
 enum Memory {
     Host(HostRegion),
     Device(Arc<dyn DeviceMemory>),
-}
-
-/// Host memory behind a file.
-#[derive(Clone)]
-pub(crate) struct HostRegion {
-    mapping: Arc<Mapping>,
-}
-
-struct Mapping {
-    addr: NonNull<u8>,
-    len: usize,
-    /// The mapping with its guard pages.
-    reserved: usize,
-    writable: bool,
-    file: OwnedFd,
 }
 
 /// Why memory cannot be registered, or a range not be touched.
@@ -83,20 +71,6 @@ const DEVICE_FROM_HOST: RegionError = RegionError::OtherKind {
     theirs: "host",
 };
 
-// SAFETY: the mapping is plain memory that stays mapped until the last clone drops, and all access
-// to it goes by raw copies, atomics and system calls, which any thread may make.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; no reference to the mapped bytes is ever made.
-unsafe impl Sync for Mapping {}
-
-// SAFETY: own regions are mapped for reading and writing until the last clone drops, at an address that
-// never changes; no reference to the bytes is ever made. A peer's, mapped read-only, is never registered.
-unsafe impl pd_verbs::Registrable for HostRegion {
-    fn range(&self) -> (NonNull<u8>, usize) {
-        (self.mapping.addr, self.mapping.len)
-    }
-}
-
 // === impl Region ===
 
 impl Region {
@@ -122,6 +96,13 @@ impl Region {
             tracing::debug!(len, "memory does not allow sealing; peers cannot map it");
         }
         Self::map_with(file, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Memory of this process, where it lies: no other process can reach it.
+    pub fn private(memory: Arc<dyn Registrable>) -> Self {
+        Self {
+            memory: Memory::Host(HostRegion::private(memory)),
+        }
     }
 
     /// Maps a peer's memory for reading.
@@ -166,48 +147,13 @@ impl Region {
     }
 
     fn map_with(file: OwnedFd, len: usize, prot: ProtFlags) -> Result<Self, RegionError> {
-        let system = |call| move |source| RegionError::System { call, len, source };
-        let stat = rustix::fs::fstat(&file).map_err(system("inspect"))?;
-        let actual = u64::try_from(stat.st_size).unwrap_or(0);
-        if actual < len as u64 || len == 0 {
-            return Err(RegionError::FileTooShort {
-                actual,
-                expected: len,
-            });
-        }
-        let guard = rustix::param::page_size();
-        let reserved = len.next_multiple_of(guard) + 2 * guard;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: the kernel picks a fresh address range, so no existing memory is affected.
-        let range = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), flags)
-        }
-        .map_err(system("reserve"))?;
-        let range = NonNull::new(range.cast()).expect("mmap never returns null on success");
-        // SAFETY: the guard page before the mapping is within the range.
-        let addr = unsafe { range.add(guard) };
-        // Ends the reservation if mapping fails.
-        let mapping = Mapping {
-            addr,
-            len,
-            reserved,
-            writable: prot.contains(ProtFlags::WRITE),
-            file,
-        };
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: it replaces pages of the range just reserved, which nothing uses, and leaves a guard page at
-        // each end; the length was checked against the file.
-        unsafe { rustix::mm::mmap(addr.as_ptr().cast(), len, prot, flags, &mapping.file, 0) }
-            .map_err(system("map"))?;
-        let mapping = Arc::new(mapping);
-        Ok(Self {
-            memory: Memory::Host(HostRegion { mapping }),
-        })
+        let memory = Memory::Host(HostRegion::map(file, len, prot)?);
+        Ok(Self { memory })
     }
 
     pub fn len(&self) -> usize {
         match &self.memory {
-            Memory::Host(host) => host.mapping.len,
+            Memory::Host(host) => host.len(),
             Memory::Device(device) => device.len(),
         }
     }
@@ -350,50 +296,6 @@ fn check_range(region_len: usize, offset: u64, len: usize) -> Result<(), RegionE
 
 fn failed(call: &'static str) -> impl FnOnce(String) -> RegionError {
     move |reason| RegionError::Device { call, reason }
-}
-
-// === impl HostRegion ===
-
-impl HostRegion {
-    /// The file behind it, for a peer on this host.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.mapping.file.as_fd()
-    }
-
-    /// Pointer to `offset`, after checking that `len` bytes follow it.
-    fn at(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
-        check_range(self.mapping.len, offset, len)?;
-        let offset = usize::try_from(offset).expect("an offset in a mapping fits usize");
-        // SAFETY: offset..offset + len lies within the mapping.
-        Ok(unsafe { self.mapping.addr.as_ptr().add(offset) })
-    }
-
-    fn at_writable(&self, offset: u64, len: usize) -> Result<*mut u8, RegionError> {
-        assert!(self.mapping.writable, "a peer's region is never written");
-        self.at(offset, len)
-    }
-}
-
-impl std::fmt::Debug for HostRegion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HostRegion")
-            .field("addr", &self.mapping.addr)
-            .field("len", &self.mapping.len)
-            .finish_non_exhaustive()
-    }
-}
-
-// === impl Mapping ===
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        let guard = rustix::param::page_size();
-        // SAFETY: the range begins a guard page before the mapping.
-        let range = unsafe { self.addr.as_ptr().sub(guard) };
-        // SAFETY: the range was reserved by `map_with`, and no clone of the region is left.
-        let unmapped = unsafe { rustix::mm::munmap(range.cast(), self.reserved) };
-        debug_assert!(unmapped.is_ok(), "a mapping is unmapped once: {unmapped:?}");
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The suite on libtorch: every op beside the CPU backend's, and how close they are.
 
 use pd_compute::tch::{TchBackend, TchConfig, usual_device};
-use pd_compute::{Backend, ComputeError, DType, DeviceBuffer, Embed, WeightFormat, WeightSource};
+use pd_compute::{
+    Backend, ComputeError, DType, DeviceBuffer, Embed, Reach, WeightFormat, WeightSource,
+};
 use pd_compute_proof::cases::{Subject, reference, values};
 use pd_compute_proof::suite::{Device, checks, take_closeness};
 use std::time::Instant;
@@ -136,7 +138,7 @@ fn quantised_weights_are_the_cpus() {
 #[test]
 fn memory_of_torch_is_not_exported() {
     let Subject { backend } = Torch.start(DType::BF16, false);
-    let pool = backend.alloc_exportable("pool", DType::BF16, 8);
+    let pool = backend.alloc_exportable("pool", DType::BF16, 8, Reach::Process);
     let refused = backend.export(&pool.expect("it fits").slice(0..8));
     assert!(matches!(refused, Err(ComputeError::NotExportable { .. })));
 }

@@ -13,7 +13,7 @@ use super::ticket::CpuTicket;
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
-use crate::export::MemoryExport;
+use crate::export::{MemoryExport, Reach};
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
     GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpNeeds, QkvPrep, RmsNorm,
@@ -43,7 +43,7 @@ impl Backend for CpuBackend {
     }
 
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<CpuBuffer, ComputeError> {
-        CpuBuffer::alloc(name, dtype, len, false)
+        CpuBuffer::alloc(name, dtype, len, Reach::Process)
     }
 
     fn alloc_exportable(
@@ -51,12 +51,13 @@ impl Backend for CpuBackend {
         name: &str,
         dtype: DType,
         len: usize,
+        reach: Reach,
     ) -> Result<CpuBuffer, ComputeError> {
-        CpuBuffer::alloc(name, dtype, len, true)
+        CpuBuffer::alloc(name, dtype, len, reach)
     }
 
     fn alloc_host(&self, name: &str, dtype: DType, len: usize) -> Result<CpuBuffer, ComputeError> {
-        CpuBuffer::alloc(name, dtype, len, false)
+        CpuBuffer::alloc(name, dtype, len, Reach::Process)
     }
 
     fn export(&self, buffer: &CpuBuffer) -> Result<MemoryExport, ComputeError> {

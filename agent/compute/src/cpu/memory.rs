@@ -9,7 +9,7 @@ mod access;
 use crate::buffer::{DeviceBuffer, Extent, HostBytes};
 use crate::dtype::DType;
 use crate::error::ComputeError;
-use crate::export::{ExportHandle, MemoryExport};
+use crate::export::{ExportHandle, MemoryExport, Reach};
 pub(super) use access::{Dst, Src};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::io;
@@ -44,10 +44,28 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above; `&Mapping` alone reads nothing.
 unsafe impl Sync for Mapping {}
 
+/// Memory of a buffer, for a KV transfer of this process; mapped as long as it is held.
+#[derive(Clone)]
+pub struct HostMemory(Arc<Mapping>);
+
+// SAFETY: the mapping is readable and writable and stays where it is until the last handle drops. Commands
+// make references to elements they read or write alone; the engine's fences keep a transfer away from those.
+unsafe impl pd_verbs::Registrable for HostMemory {
+    fn range(&self) -> (NonNull<u8>, usize) {
+        (self.0.addr, self.0.len_bytes)
+    }
+}
+
+impl std::fmt::Debug for HostMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} bytes", self.0.name, self.0.len_bytes)
+    }
+}
+
 // === impl Mapping ===
 
 impl Mapping {
-    fn new(name: &str, len_bytes: usize, exportable: bool) -> Result<Self, ComputeError> {
+    fn new(name: &str, len_bytes: usize, reach: Reach) -> Result<Self, ComputeError> {
         let oom = |call: &'static str| ComputeError::OutOfMemory {
             call,
             what: name.to_owned(),
@@ -55,10 +73,9 @@ impl Mapping {
             reason: io::Error::last_os_error().to_string(),
         };
         let mapped_bytes = len_bytes.max(1);
-        let memfd = if exportable {
-            Some(memfd_of(mapped_bytes).map_err(oom)?)
-        } else {
-            None
+        let memfd = match reach {
+            Reach::Process => None,
+            Reach::Host => Some(memfd_of(mapped_bytes).map_err(oom)?),
         };
         let (flags, fd) = match &memfd {
             Some(fd) => (libc::MAP_SHARED, fd.as_raw_fd()),
@@ -125,7 +142,7 @@ impl CpuBuffer {
         name: &str,
         dtype: DType,
         len: usize,
-        exportable: bool,
+        reach: Reach,
     ) -> Result<Self, ComputeError> {
         let len_bytes =
             len.checked_mul(dtype.size_bytes())
@@ -135,7 +152,7 @@ impl CpuBuffer {
                     bytes: usize::MAX,
                     reason: format!("{len} elements exceed the address space"),
                 })?;
-        let mapping = Arc::new(Mapping::new(name, len_bytes, exportable)?);
+        let mapping = Arc::new(Mapping::new(name, len_bytes, reach)?);
         Ok(Self {
             mapping,
             dtype,
@@ -145,27 +162,22 @@ impl CpuBuffer {
     }
 
     pub(super) fn export(&self) -> Result<MemoryExport, ComputeError> {
-        let memfd = self
-            .mapping
-            .memfd
-            .as_ref()
-            .ok_or_else(|| ComputeError::NotExportable {
-                what: self.mapping.name.to_string(),
-                reason: "it was not made by alloc_exportable".to_owned(),
-            })?;
-        let fd = memfd
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|e| ComputeError::OutOfMemory {
-                call: "dup",
-                what: self.mapping.name.to_string(),
-                bytes: self.mapping.len_bytes,
-                reason: e.to_string(),
-            })?;
+        let handle = match &self.mapping.memfd {
+            None => ExportHandle::Private(HostMemory(self.mapping.clone())),
+            Some(memfd) => {
+                let file = memfd.as_fd().try_clone_to_owned();
+                ExportHandle::MemFd(file.map_err(|e| ComputeError::OutOfMemory {
+                    call: "dup",
+                    what: self.mapping.name.to_string(),
+                    bytes: self.mapping.len_bytes,
+                    reason: e.to_string(),
+                })?)
+            }
+        };
         Ok(MemoryExport {
             addr: self.mapping.addr.as_ptr() as u64,
             len_bytes: self.mapping.len_bytes,
-            handle: ExportHandle::MemFd(fd),
+            handle,
         })
     }
 

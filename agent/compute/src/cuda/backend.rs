@@ -13,7 +13,7 @@ use super::weights::{self, CudaEmbedding, CudaLinear, NoExperts};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
-use crate::export::{ExportHandle, MemoryExport};
+use crate::export::{ExportHandle, MemoryExport, Reach};
 use crate::ops::{
     AttnPaged, Backend, CopyPages, Embed, Epilogue, ExpertSource, GatherRows, Linear, OpFeature,
     OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
@@ -66,6 +66,7 @@ impl Backend for CudaBackend {
         name: &str,
         dtype: DType,
         len: usize,
+        _reach: Reach,
     ) -> Result<CudaBuffer, ComputeError> {
         // Whole granules, for the sake of NICs.
         let granule = EXPORT_GRANULE / dtype.size_bytes();

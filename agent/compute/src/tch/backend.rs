@@ -11,7 +11,7 @@ use super::weights::{TchExperts, TchMatrix, pack, pack_experts};
 use crate::buffer::HostBytes;
 use crate::dtype::DType;
 use crate::error::ComputeError;
-use crate::export::MemoryExport;
+use crate::export::{MemoryExport, Reach};
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
     GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpNeeds, QkvPrep, RmsNorm,
@@ -47,6 +47,7 @@ impl Backend for TchBackend {
         name: &str,
         dtype: DType,
         len: usize,
+        _reach: Reach,
     ) -> Result<TchBuffer, ComputeError> {
         self.alloc(name, dtype, len)
     }

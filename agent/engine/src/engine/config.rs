@@ -2,11 +2,12 @@
 
 use crate::observe::Observer;
 use crate::text::TextSources;
+use pd_compute::Reach;
 use pd_compute::cuda::driver::Driver;
 use pd_compute::dtype::ComputeDtype;
 use pd_kv_transfer::TransferConfig;
-use pd_protocol::Role;
 use pd_protocol::layout::KvDtype;
+use pd_protocol::{Role, Transport};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -123,6 +124,16 @@ impl DisaggregationMode {
             Self::Unified => Role::Unified,
             Self::Prefill(_) => Role::Prefill,
             Self::Decode(_) => Role::Decode,
+        }
+    }
+
+    /// Who reaches the pools: over shm, decode reads those of prefill; all other memory is this process's.
+    pub(crate) fn reach(&self) -> Reach {
+        match self {
+            Self::Prefill(prefill) if prefill.transfer.transport.may_be(Transport::Shm) => {
+                Reach::Host
+            }
+            Self::Unified | Self::Prefill(_) | Self::Decode(_) => Reach::Process,
         }
     }
 

@@ -133,7 +133,7 @@ fn load<B: Backend>(
     let kv_bytes = device::kv_memory_bytes(&config.device)?;
     let dtypes = (kv_dtype, backend.activation_dtype());
     let shape = sizes::pool_shape(config, &spec, dtypes, kv_bytes)?;
-    let kv = KvGroups::alloc(&backend, spec, shape)?;
+    let kv = KvGroups::alloc(&backend, spec, shape, config.mode.reach())?;
     let transfers = config.mode.transfer().is_some();
     let memory = transfers.then(|| kv.memory(&backend)).transpose()?;
     let overlaps = backend.replays();

@@ -23,6 +23,7 @@ pub(super) fn map_region<B: Backend>(
     let export = backend.export(buffer)?;
     Ok(match export.handle {
         ExportHandle::MemFd(file) => Region::map(file, export.len_bytes)?,
+        ExportHandle::Private(memory) => Region::private(Arc::new(memory)),
         ExportHandle::Cuda(memory) => Region::device(Arc::new(GpuMemory(memory))),
     })
 }

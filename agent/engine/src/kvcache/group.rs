@@ -5,7 +5,7 @@
 use super::device::map_region;
 use super::states::StatePool;
 use crate::model::KvPoolSpec;
-use pd_compute::{Backend, ComputeError, DType, KvCutView, KvGroupView, StateView};
+use pd_compute::{Backend, ComputeError, DType, KvCutView, KvGroupView, Reach, StateView};
 use pd_kv_transfer::{Region, RegionError};
 use pd_protocol::layout::{KvCut, KvDtype, KvGroup, StateLayout};
 
@@ -71,6 +71,7 @@ impl<B: Backend> KvGroups<B> {
         backend: &B,
         spec: KvPoolSpec,
         shape: KvPoolShape,
+        reach: Reach,
     ) -> Result<Self, ComputeError> {
         let KvPoolShape {
             num_pages,
@@ -81,7 +82,7 @@ impl<B: Backend> KvGroups<B> {
         let mut views = Vec::with_capacity(spec.groups.len());
         for group in &spec.groups {
             let len = group.elements_per_token() * page_size * num_pages;
-            let region = backend.alloc_exportable(group.name, dtype, len)?;
+            let region = backend.alloc_exportable(group.name, dtype, len, reach)?;
             let (layers, heads) = (group.layers.len(), group.total_heads);
             let cut = KvCutView::page_first(region, 0, layers, heads, page_size, group.head_dim);
             views.push(KvGroupView {
@@ -93,7 +94,7 @@ impl<B: Backend> KvGroups<B> {
                 cuts: [cut].into(),
             });
         }
-        let states = StatePool::alloc(backend, spec.states.clone(), num_slots)?;
+        let states = StatePool::alloc(backend, spec.states.clone(), num_slots, reach)?;
         Ok(Self {
             spec,
             shape,

@@ -4,7 +4,7 @@
 use super::device::map_region;
 use super::group::ExportError;
 use crate::model::StateSpec;
-use pd_compute::{Backend, ComputeError, DType, StateView};
+use pd_compute::{Backend, ComputeError, DType, Reach, StateView};
 use pd_kv_transfer::Region;
 use pd_protocol::layout::{StateLayout, StateTensor, StateType};
 
@@ -26,12 +26,13 @@ impl<B: Backend> StatePool<B> {
         backend: &B,
         specs: Vec<StateSpec>,
         num_slots: usize,
+        reach: Reach,
     ) -> Result<Self, ComputeError> {
         let activations = backend.activation_dtype();
         let mut views = Vec::with_capacity(specs.len());
         for spec in &specs {
             let (dtype, len) = (spec.dtype.of(activations), num_slots * spec.item_elements());
-            let region = backend.alloc_exportable(spec.name, dtype, len)?;
+            let region = backend.alloc_exportable(spec.name, dtype, len, reach)?;
             views.push(spec.view::<B>(region, num_slots));
         }
         Ok(Self {

@@ -12,6 +12,7 @@ fn bytes_written_are_read_back_through_a_second_mapping() {
             .as_host()
             .unwrap()
             .file()
+            .unwrap()
             .try_clone_to_owned()
             .unwrap(),
         4096,
@@ -92,4 +93,18 @@ fn a_range_beyond_a_devices_region_is_refused() {
     assert!(region.copy_from(60, &other, 0, 8).is_err());
     assert!(region.copy_from(0, &other, 60, 8).is_err());
     assert_eq!(device.in_flight(), 0);
+}
+
+#[test]
+fn private_memory_is_used_where_it_lies_and_lives_as_long_as_its_region() {
+    let owner = Region::allocate("test", 4096).unwrap();
+    let region = Region::private(Arc::new(owner.as_host().unwrap().clone()));
+    owner.write(4000, b"kv").unwrap();
+    drop(owner);
+    let mut bytes = [0; 2];
+    region.read(4000, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"kv");
+    assert!(region.write(4095, b"kv").is_err());
+    // Nothing that could be handed to another process.
+    assert!(region.as_host().unwrap().file().is_none());
 }

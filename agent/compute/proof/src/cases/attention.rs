@@ -1,7 +1,9 @@
 //! Paged attention over sequences whose pages lie scattered in the pool.
 
 use super::{Subject, rounded, values};
-use pd_compute::{AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Strided};
+use pd_compute::{
+    AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Reach, Strided,
+};
 use std::ops::Range;
 
 /// A pool of one cut, page-first.
@@ -54,7 +56,9 @@ impl KvShape {
 
     pub fn pool<B: Backend>(&self, subject: &Subject<B>, dtype: DType) -> KvGroupView<B> {
         let len = self.num_pages * self.page_elements();
-        let region = subject.backend.alloc_exportable("pool", dtype, len);
+        let region = subject
+            .backend
+            .alloc_exportable("pool", dtype, len, Reach::Process);
         let region = region.expect("test pools fit");
         let cut = KvCutView::page_first(
             region,

@@ -6,7 +6,7 @@ use half::bf16;
 use pd_compute::cuda::driver::IpcHandle;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute::{
-    Backend, ComputeError, DType, Embed, ExportHandle, Ticket, WeightFormat, WeightSource,
+    Backend, ComputeError, DType, Embed, ExportHandle, Reach, Ticket, WeightFormat, WeightSource,
 };
 use pd_compute_proof::EmulatedDriver;
 use pd_compute_proof::cases::Subject;
@@ -301,7 +301,7 @@ fn all_that_comes_after_a_fault_reports_the_fault() {
 fn a_peers_memory_is_opened_within_its_bounds_and_as_often_as_wanted() {
     let (backend, driver) = start(1 << 20);
     let buffer = backend
-        .alloc_exportable("pool", DType::U8, 128 << 10)
+        .alloc_exportable("pool", DType::U8, 128 << 10, Reach::Host)
         .unwrap();
     backend.upload(&buffer, &vec![7u8; 128 << 10]);
     backend.fence().wait().unwrap();

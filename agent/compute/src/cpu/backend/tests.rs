@@ -8,7 +8,7 @@ use crate::cpu::isa::Isa;
 use crate::cpu::memory::CpuBuffer;
 use crate::dtype::{ComputeDtype, DType, WeightFormat};
 use crate::error::ComputeError;
-use crate::export::ExportHandle;
+use crate::export::{ExportHandle, Reach};
 use crate::ops::{Backend, Embed, Epilogue, GatherRows, Linear};
 use crate::weight::WeightSource;
 
@@ -186,7 +186,9 @@ fn a_linear_multiplies_and_adds_to_the_residual() {
 fn an_exported_pool_is_the_memory_itself() {
     use std::io::{Read, Seek, SeekFrom};
     let backend = mk_backend(1, Isa::detect());
-    let pool = backend.alloc_exportable("pool", DType::U32, 5000).unwrap();
+    let pool = backend
+        .alloc_exportable("pool", DType::U32, 5000, Reach::Host)
+        .unwrap();
     backend.upload(&pool.slice(4990..4992), &[77u32, 78]);
     backend.fence().wait().unwrap();
     let export = backend.export(&pool).unwrap();
@@ -199,9 +201,25 @@ fn an_exported_pool_is_the_memory_itself() {
     let mut bytes = [0; 8];
     file.read_exact(&mut bytes).unwrap();
     assert_eq!(bytemuck::cast::<_, [u32; 2]>(bytes), [77, 78]);
-    let private = backend.alloc("private", DType::U32, 1).unwrap();
-    assert!(matches!(
-        backend.export(&private),
-        Err(ComputeError::NotExportable { .. })
-    ));
+}
+
+#[test]
+fn memory_of_the_process_alone_outlives_its_buffer_in_an_export() {
+    use pd_verbs::Registrable;
+    let backend = mk_backend(1, Isa::detect());
+    let pool = backend
+        .alloc_exportable("pool", DType::U32, 5000, Reach::Process)
+        .unwrap();
+    backend.upload(&pool.slice(4990..4992), &[77u32, 78]);
+    backend.fence().wait().unwrap();
+    let export = backend.export(&pool).unwrap();
+    let ExportHandle::Private(memory) = export.handle else {
+        panic!("no other process is to reach it")
+    };
+    drop(pool);
+    let (addr, len) = memory.range();
+    assert_eq!((addr.as_ptr() as u64, len), (export.addr, export.len_bytes));
+    // SAFETY: within the range, which is mapped as long as `memory` is held; nothing writes it now.
+    let words = unsafe { addr.cast::<u32>().add(4990).cast::<[u32; 2]>().read() };
+    assert_eq!(words, [77, 78]);
 }

@@ -17,6 +17,7 @@ pub(in crate::model) use decoder::AttentionDefaults;
 const NEUTRAL: &[&str] = &[
     "_attn_implementation_autoset",
     "_commit_hash",
+    "_model_name_or_path",
     "_name_or_path",
     "attention_dropout",
     "auto_map",
@@ -47,6 +48,7 @@ const NEUTRAL: &[&str] = &[
     "transformers.js_config",
     "transformers_version",
     "typical_p",
+    "unk_token_id",
     "unsloth_fixed",
     "unsloth_version",
     "use_cache",

@@ -116,6 +116,7 @@ impl Backend for Paper {
         name: &str,
         dtype: DType,
         len: usize,
+        _: Reach,
     ) -> Result<PaperBuffer, ComputeError> {
         self.alloc(name, dtype, len)
     }

@@ -6,7 +6,7 @@
 use super::{KvGroupSpec, Model, ModelFiles, StateSpec, Step, StepLimits, StepStates, load};
 use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::{
-    Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, StateRows, StateView, Ticket,
+    Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Reach, StateRows, StateView, Ticket,
 };
 use std::path::Path;
 
@@ -101,7 +101,9 @@ impl<B: Backend> Runner<B> {
         let num_pages = sizes.max_seqs * sizes.max_seq_len / page_size;
         let pool = |spec: &KvGroupSpec| {
             let len = num_pages * page_size * spec.elements_per_token();
-            let region = backend.alloc_exportable(spec.name, dtype, len).unwrap();
+            let region = backend
+                .alloc_exportable(spec.name, dtype, len, Reach::Process)
+                .unwrap();
             let (layers, heads) = (spec.layers.len(), spec.total_heads);
             let cut = KvCutView::page_first(region, 0, layers, heads, page_size, spec.head_dim);
             KvGroupView {
@@ -117,7 +119,8 @@ impl<B: Backend> Runner<B> {
         let num_slots = SLOTS_PER_SEQ * sizes.max_seqs;
         let states = |spec: &StateSpec| {
             let len = num_slots * spec.item_elements();
-            let region = backend.alloc_exportable(spec.name, spec.dtype.of(dtype), len);
+            let region =
+                backend.alloc_exportable(spec.name, spec.dtype.of(dtype), len, Reach::Process);
             spec.view::<B>(region.unwrap(), num_slots)
         };
         Self {

@@ -64,7 +64,7 @@ fn files_that_hold_no_handle_are_refused() {
 fn memory_that_looks_like_a_handle_is_memory() {
     let region = Region::allocate("test", HANDLE.len()).unwrap();
     region.write(0, HANDLE).unwrap();
-    let file = region.as_host().unwrap().file();
+    let file = region.as_host().unwrap().file().unwrap();
     let file = file.try_clone_to_owned().unwrap();
     let opened = Region::open_shared(file, HANDLE.len(), None).unwrap();
     let mut bytes = vec![0; HANDLE.len()];
@@ -75,7 +75,7 @@ fn memory_that_looks_like_a_handle_is_memory() {
 #[test]
 fn memory_cannot_be_sealed_as_a_handle_is() {
     let region = Region::allocate("test", 64).unwrap();
-    let file = region.as_host().unwrap().file();
+    let file = region.as_host().unwrap().file().unwrap();
     assert!(rustix::fs::fcntl_add_seals(file, SealFlags::WRITE).is_err());
 }
 
@@ -89,7 +89,13 @@ fn host_and_device_do_not_open_each_others_memory() {
         "host memory is not copied to from a peer's device memory"
     );
     let host = Region::allocate("test", 64).unwrap();
-    let file = host.as_host().unwrap().file().try_clone_to_owned().unwrap();
+    let file = host
+        .as_host()
+        .unwrap()
+        .file()
+        .unwrap()
+        .try_clone_to_owned()
+        .unwrap();
     let error = Region::open_shared(file, 64, own.as_device()).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -83,7 +83,10 @@ fn file_of(region: &Region) -> io::Result<OwnedFd> {
         return handle_file(device);
     }
     let host = region.as_host().expect("what is no device's is the host's");
-    let path = format!("/proc/self/fd/{}", host.file().as_raw_fd());
+    let file = host.file().ok_or_else(|| {
+        io::Error::other("memory of this process alone cannot be handed to another; it is made so for other transports")
+    })?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }

@@ -5,6 +5,7 @@
 use crate::cpu::backend::tests::{floats, mk_backend, noise_floats, read_floats, words, zeros};
 use crate::cpu::{CpuBackend, Isa};
 use crate::dtype::DType;
+use crate::export::Reach;
 use crate::kv::{KvCutView, KvGroupView};
 use crate::ops::{AttnPaged, Backend, BatchView, Strided};
 use half::{bf16, f16};
@@ -243,7 +244,9 @@ impl Case {
         let stride = self.kv_lens.iter().map(pages_of).max().unwrap();
         let num_pages = self.kv_lens.iter().map(pages_of).sum::<usize>() + 1;
         let len = num_pages * self.num_kv_heads * num_layers * 2 * page_size * self.head_dim;
-        let region = backend.alloc_exportable("kv", self.dtype, len).unwrap();
+        let region = backend
+            .alloc_exportable("kv", self.dtype, len, Reach::Process)
+            .unwrap();
         let cut = KvCutView::<CpuBackend>::page_first(
             region.clone(),
             0,
