@@ -4,21 +4,23 @@
 pub mod digest;
 pub mod gguf;
 pub mod hf;
+mod matrix;
 mod mxfp4;
 pub mod names;
+mod tensor_view;
 mod unused;
 
-use half::{bf16, f16};
-use pd_compute::{WeightFormat, WeightSource};
+use pd_compute::WeightFormat;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
 use std::path::Path;
 
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};
+pub use matrix::Matrix;
 pub use mxfp4::Mxfp4;
 pub use names::{ExpertRole, ExpertsRole, GgufNames, HfNames, LayerRole, Role};
+pub use tensor_view::TensorView;
 
 /// The weights of one model, and how its family names and stores them in this kind of file.
 #[derive(Debug)]
@@ -35,27 +37,6 @@ pub enum Weights {
         /// Rows of Q and K are stored in the order of an interleaved rotation.
         permuted_qk: bool,
     },
-}
-
-/// A tensor in a mapped file. A vector has one row.
-#[derive(Clone, Copy, Debug)]
-pub struct TensorView<'a, F = WeightFormat> {
-    pub name: &'a str,
-    /// Of the values; nothing for bytes.
-    pub format: F,
-    pub rows: usize,
-    pub columns: usize,
-    pub bytes: &'a [u8],
-}
-
-/// A matrix ready to be packed: rows in the order the model wants them.
-#[derive(Debug)]
-pub struct Matrix<'a> {
-    name: &'a str,
-    format: WeightFormat,
-    rows: usize,
-    columns: usize,
-    bytes: Cow<'a, [u8]>,
 }
 
 /// Why a tensor that the model needs is refused.
@@ -226,13 +207,7 @@ impl Weights {
     ) -> Result<Matrix<'_>, WeightsError> {
         let tensor = self.require(role)?;
         self.check_shape(&tensor, rows, columns)?;
-        Ok(Matrix {
-            name: tensor.name,
-            format: tensor.format,
-            rows,
-            columns,
-            bytes: Cow::Borrowed(tensor.bytes),
-        })
+        Ok(Matrix::unscaled(&tensor, Cow::Borrowed(tensor.bytes)))
     }
 
     /// The matrix of a role whose `heads × head_dim` rows are rotated, in the order of a rotation
@@ -276,8 +251,8 @@ impl Weights {
         let tensor = self.matrix(role, rows, columns)?;
         tensor.to_f32().ok_or_else(|| WeightsError::VectorFormat {
             file: self.path().display().to_string(),
-            name: tensor.name.to_owned(),
-            format: tensor.format,
+            name: tensor.name().to_owned(),
+            format: tensor.format(),
         })
     }
 
@@ -288,109 +263,6 @@ impl Weights {
             Self::Hf { files, .. } => unused::by_prefix(files.names(), used),
             Self::Gguf { file, .. } => unused::by_prefix(file.names(), used),
         }
-    }
-}
-
-// === impl Matrix ===
-
-impl<'a> Matrix<'a> {
-    pub fn name(&self) -> &str {
-        self.name
-    }
-
-    pub fn source(&self) -> WeightSource<'_> {
-        WeightSource {
-            name: self.name,
-            format: self.format,
-            n: self.rows,
-            k: self.columns,
-            bytes: &self.bytes,
-        }
-    }
-
-    /// Some of its rows.
-    pub fn part(&self, rows: Range<usize>) -> WeightSource<'_> {
-        let row_bytes = self.bytes.len() / self.rows;
-        WeightSource {
-            n: rows.len(),
-            bytes: &self.bytes[rows.start * row_bytes..rows.end * row_bytes],
-            ..self.source()
-        }
-    }
-
-    pub fn size_bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Some of its rows, in this order.
-    pub fn rows(&self, order: impl Iterator<Item = usize>) -> Matrix<'a> {
-        let row_bytes = self.bytes.len() / self.rows;
-        let mut bytes = Vec::with_capacity(self.bytes.len());
-        order.for_each(|row| bytes.extend_from_slice(&self.bytes[row * row_bytes..][..row_bytes]));
-        Matrix {
-            rows: bytes.len() / row_bytes,
-            bytes: Cow::Owned(bytes),
-            ..*self
-        }
-    }
-
-    /// Some of its columns, each as a row of the elements that it has in some of the rows.
-    ///
-    /// # Panics
-    /// When values lie in blocks.
-    pub fn columns(&self, rows: Range<usize>, columns: impl Iterator<Item = usize>) -> Matrix<'a> {
-        assert_eq!(self.format.block_len(), 1, "columns of {}", self.name);
-        let element = self.format.block_bytes();
-        let row_bytes = self.columns * element;
-        let rows = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
-        let len = rows.len() / row_bytes;
-        let mut bytes = Vec::new();
-        for column in columns {
-            let elements = rows.chunks_exact(row_bytes);
-            elements.for_each(|row| bytes.extend(&row[column * element..][..element]));
-        }
-        Matrix {
-            rows: bytes.len() / (len * element),
-            columns: len,
-            bytes: Cow::Owned(bytes),
-            ..*self
-        }
-    }
-
-    /// Undoes llama.cpp's order of Q and K rows, which pairs dimension i of a head with i + half
-    /// as neighbours. Rows move whole, so quantised values stay as they are.
-    fn unpermuted(&self, heads: usize) -> Self {
-        let head_dim = self.rows / heads;
-        let half = head_dim / 2;
-        let from = |row: usize| {
-            let (head, dim) = (row / head_dim, row % head_dim);
-            head * head_dim + (dim % half) * 2 + dim / half
-        };
-        self.rows((0..self.rows).map(from))
-    }
-
-    /// The values, or `None` for a quantised format.
-    fn to_f32(&self) -> Option<Vec<f32>> {
-        let bytes = &self.bytes;
-        let pairs = || bytes.as_chunks::<2>().0.iter();
-        let values = match self.format {
-            WeightFormat::F32 => {
-                let words = bytes.as_chunks::<4>().0.iter();
-                words.map(|word| f32::from_le_bytes(*word)).collect()
-            }
-            WeightFormat::F16 => pairs()
-                .map(|pair| f16::from_le_bytes(*pair).to_f32())
-                .collect(),
-            WeightFormat::BF16 => pairs()
-                .map(|pair| bf16::from_le_bytes(*pair).to_f32())
-                .collect(),
-            WeightFormat::Q8_0
-            | WeightFormat::Q4_0
-            | WeightFormat::Q4_1
-            | WeightFormat::Q4K
-            | WeightFormat::Q6K => return None,
-        };
-        Some(values)
     }
 }
 

@@ -3,14 +3,16 @@
 //! any weight is read. A family (`model/family/*.rs`) says which keys make which layers.
 
 mod check;
-pub(in crate::model) mod fields;
+mod family;
+pub(crate) mod fields;
 pub mod gguf;
 pub mod hf;
 
-use super::family::Family;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
+
+pub use family::Family;
 
 /// The description of a model. Its JSON form is part of `kv_compat`.
 #[derive(Clone, Debug, PartialEq, Serialize)]

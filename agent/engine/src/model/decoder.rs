@@ -5,18 +5,27 @@
 //! in the last layer once their keys and values are written, or after its mixer where another row
 //! of the step wants logits.
 
+pub(super) mod layer_cx;
 pub(super) mod loader;
 pub(super) mod out_linear;
+pub(super) mod scratch;
 pub(super) mod workspace;
 
-use super::ffn::FfnLayer;
-use super::mixer::MixerLayer;
-use super::{KvPoolSpec, LoadError, Model, ModelConfig, ModelFiles, Step, StepLimits};
+use super::config::ModelConfig;
+use super::ffn::{self, FfnLayer};
+use super::files::ModelFiles;
+use super::kv_pool_spec::KvPoolSpec;
+use super::load_error::LoadError;
+use super::mixer::{self, MixerLayer};
+use super::network::Model;
+use super::step::{Step, StepLimits};
 use half::{bf16, f16};
+use layer_cx::{LayerCx, Rows};
 use loader::Loader;
 use pd_compute::{
     Backend, DType, Embed, Epilogue, GatherRows, Linear, RmsNorm, RopeTable, WriteMode,
 };
+use scratch::Scratch;
 use workspace::Workspace;
 
 /// A decoder on a device.
@@ -46,21 +55,11 @@ struct Layer<B: Backend> {
     ffn: FfnLayer<B>,
 }
 
-/// What a layer's parts work with in a step.
-pub(super) struct LayerCx<'a, B: Backend> {
-    pub(super) backend: &'a B,
-    pub(super) step: &'a Step<'a, B>,
-    pub(super) space: &'a Workspace<B>,
-    pub(super) eps: f32,
-}
-
-/// Rows that go through a layer to its end.
-pub(super) struct Rows<'a, B: Backend> {
-    /// `[count][hidden]`: the residual stream.
-    pub(super) x: &'a B::Buffer,
-    /// `[count][the mixer's width]`: what the mixer made, before its output projection.
-    pub(super) mixed: &'a B::Buffer,
-    pub(super) count: usize,
+/// What the layers of a model need of the workspace, which they share.
+fn scratch(config: &ModelConfig) -> Scratch {
+    let layers = config.layers.iter();
+    let scratches = layers.map(|layer| mixer::scratch(&layer.mixer).max(ffn::scratch(&layer.ffn)));
+    scratches.fold(Scratch::default(), Scratch::max)
 }
 
 /// A number as tensors of the dtype have it.
@@ -127,7 +126,8 @@ impl<B: Backend> Decoder<B> {
         files: &ModelFiles,
         limits: StepLimits,
     ) -> Result<Self, LoadError> {
-        let mut loader = Loader::new(backend, files, limits);
+        let pool = KvPoolSpec::of(&files.config);
+        let mut loader = Loader::new(backend, files, limits, pool);
         let model = Self::load_with(&mut loader)?;
         loader.finish();
         Ok(model)
@@ -157,7 +157,7 @@ impl<B: Backend> Decoder<B> {
             output_norm: loader.output_norm()?,
             lm_head,
             inv_freqs: loader.inv_freqs()?,
-            workspace: Workspace::alloc(backend, config, limits)?,
+            workspace: Workspace::alloc(backend, config, limits, scratch(config))?,
             config: config.clone(),
         })
     }
@@ -260,27 +260,5 @@ impl<B: Backend> Layer<B> {
     fn finish(&self, cx: &LayerCx<'_, B>, rows: &Rows<'_, B>) {
         self.mixer.project(cx, rows);
         self.ffn.forward(cx, &self.ffn_norm, rows);
-    }
-}
-
-// === impl LayerCx ===
-
-impl<B: Backend> LayerCx<'_, B> {
-    /// The norm of `x`'s first `rows` rows, into the workspace.
-    pub(super) fn norm<'a>(
-        &'a self,
-        x: &'a B::Buffer,
-        weight: &'a B::Buffer,
-        rows: usize,
-    ) -> RmsNorm<'a, B> {
-        RmsNorm {
-            x,
-            add: None,
-            weight,
-            eps: self.eps,
-            out: &self.space.normed,
-            into: WriteMode::Store,
-            rows,
-        }
     }
 }

@@ -2,16 +2,17 @@
 //! kind has `load`, `scratch` and `forward`.
 
 mod dense;
+mod glu;
 mod moe;
 
-use super::LoadError;
-use super::config::{Ffn, Glu};
+use super::config::Ffn;
+use super::decoder::layer_cx::{LayerCx, Rows};
 use super::decoder::loader::Loader;
-use super::decoder::workspace::Scratch;
-use super::decoder::{LayerCx, Rows};
+use super::decoder::scratch::Scratch;
+use super::load_error::LoadError;
 use dense::DenseLayer;
 use moe::MoeLayer;
-use pd_compute::{Backend, Epilogue, OpFeature};
+use pd_compute::{Backend, OpFeature};
 
 /// A feed-forward on a device.
 #[derive(Debug)]
@@ -33,22 +34,6 @@ pub(super) fn needs(config: &Ffn) -> Vec<OpFeature> {
     match config {
         Ffn::Dense(dense) => dense::needs(dense),
         Ffn::Moe(moe) => moe::needs(moe),
-    }
-}
-
-fn epilogue(glu: Glu) -> Epilogue {
-    match glu {
-        Glu::Silu => Epilogue::SwiGlu,
-        Glu::GeluTanh => Epilogue::GeluTanhGlu,
-        Glu::ClampedSilu { alpha, limit } => Epilogue::ClampedSwiGlu { alpha, limit },
-    }
-}
-
-fn glu_needs(glu: Glu) -> Option<OpFeature> {
-    match glu {
-        Glu::Silu => None,
-        Glu::GeluTanh => Some(OpFeature::GeluTanhGlu),
-        Glu::ClampedSilu { .. } => Some(OpFeature::ClampedSwiGlu),
     }
 }
 

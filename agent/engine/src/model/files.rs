@@ -113,9 +113,8 @@ impl ModelFiles {
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         match ModelPath::resolve(path)? {
             ModelPath::Folder(folder) => {
-                let config = config::hf::read_config(&folder)?;
+                let (config, names) = config::hf::read_config(&folder)?;
                 let weights = Safetensors::open(&folder).map_err(WeightsError::from)?;
-                let names = config.family.def().hf_names;
                 Ok(Self {
                     config,
                     weights: Weights::of_folder(weights, names),

@@ -1,10 +1,9 @@
 //! What the KV pool must hold for a model: groups of layers whose keys and values are stored alike, and
 //! the states of its recurrent layers.
 
+mod of_layers;
 mod states;
 
-use super::config::ModelConfig;
-use super::mixer::{self, LayerStorage};
 pub use states::{StateDtype, StateSpec, StateTensorSpec};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,45 +40,6 @@ pub(super) struct LayerPlace {
 // === impl KvPoolSpec ===
 
 impl KvPoolSpec {
-    /// Layers that are stored alike make a group; groups are in the order of their first layers.
-    pub fn of(config: &ModelConfig) -> Self {
-        let mut spec = Self {
-            groups: Vec::new(),
-            states: Vec::new(),
-        };
-        for (index, layer) in config.layers.iter().enumerate() {
-            match mixer::storage(&layer.mixer) {
-                LayerStorage::Pages(group) => spec.add_pages(index, group),
-                LayerStorage::States(states) => {
-                    states
-                        .into_iter()
-                        .for_each(|state| spec.add_state(index, state));
-                }
-            }
-        }
-        spec
-    }
-
-    fn add_pages(&mut self, layer: usize, own: KvGroupSpec) {
-        match self.groups.iter_mut().find(|group| group.is_like(&own)) {
-            Some(group) => group.layers.push(layer),
-            None => self.groups.push(KvGroupSpec {
-                layers: vec![layer],
-                ..own
-            }),
-        }
-    }
-
-    fn add_state(&mut self, layer: usize, own: StateSpec) {
-        match self.states.iter_mut().find(|state| state.is_like(&own)) {
-            Some(state) => state.layers.push(layer),
-            None => self.states.push(StateSpec {
-                layers: vec![layer],
-                ..own
-            }),
-        }
-    }
-
     /// # Panics
     /// If the layer is in no group.
     pub(super) fn pages_of(&self, layer: usize) -> LayerPlace {
@@ -118,7 +78,7 @@ fn place_in(
 // === impl KvGroupSpec ===
 
 impl KvGroupSpec {
-    fn is_like(&self, other: &Self) -> bool {
+    pub(super) fn is_like(&self, other: &Self) -> bool {
         let Self {
             name,
             layers: _,

@@ -6,10 +6,11 @@ mod attention;
 mod gated_delta;
 
 use super::config::Mixer;
+use super::decoder::layer_cx::{LayerCx, Rows};
 use super::decoder::loader::Loader;
-use super::decoder::workspace::Scratch;
-use super::decoder::{LayerCx, Rows};
-use super::{KvGroupSpec, LoadError, StateSpec};
+use super::decoder::scratch::Scratch;
+use super::kv_pool_spec::{KvGroupSpec, StateSpec};
+use super::load_error::LoadError;
 use attention::AttentionLayer;
 use gated_delta::GatedDeltaLayer;
 use pd_compute::{Backend, OpFeature};

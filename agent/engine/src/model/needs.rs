@@ -1,7 +1,8 @@
 //! What a model asks of a backend beyond the ops of a dense decoder.
 
 use super::config::ModelConfig;
-use super::{KvPoolSpec, ffn, mixer};
+use super::kv_pool_spec::KvPoolSpec;
+use super::{ffn, mixer};
 use pd_compute::{DType, KvNeeds, OpFeature, OpNeeds};
 
 /// What a model of `config` needs of a backend, with a KV pool of `kv_dtype`. Asked before weights are read.

@@ -7,7 +7,7 @@ mod reader;
 mod record;
 mod value;
 
-use super::TensorView;
+use super::tensor_view::TensorView;
 use pd_compute::MappedFile;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

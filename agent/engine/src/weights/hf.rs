@@ -4,7 +4,7 @@
 mod index;
 mod shard;
 
-use super::TensorView;
+use super::tensor_view::TensorView;
 use pd_compute::WeightFormat;
 use safetensors::Dtype;
 use shard::Shard;

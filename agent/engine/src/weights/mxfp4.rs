@@ -2,7 +2,8 @@
 //! scale, 2 to the power of another byte − 127. Backends multiply no such weights as yet, so they are given the
 //! same values in BF16, which has all of them.
 
-use super::{Matrix, TensorView};
+use super::matrix::Matrix;
+use super::tensor_view::TensorView;
 use half::bf16;
 use pd_compute::WeightFormat;
 use std::borrow::Cow;
@@ -47,13 +48,14 @@ impl<'a> Mxfp4<'a> {
             }
             rows += 1;
         }
-        Matrix {
+        let expanded = TensorView {
             name: self.blocks.name,
             format: WeightFormat::BF16,
             rows,
             columns: per_row * BLOCK_LEN,
-            bytes: Cow::Owned(bytes),
-        }
+            bytes: &[],
+        };
+        Matrix::unscaled(&expanded, Cow::Owned(bytes))
     }
 }
 

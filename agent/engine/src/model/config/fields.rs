@@ -1,5 +1,10 @@
 //! The keys of a JSON configuration, read by type; every refusal names file, key and value. What was
-//! read is remembered, so that a key which no reader knows can be refused.
+//! read is remembered, so that a key which no reader knows can be refused. What several families say in
+//! the same words is read by the modules below.
+
+mod decoder;
+mod layer_types;
+mod rope;
 
 use super::{ConfigError, Family, invalid};
 use serde_json::{Map, Value};
@@ -12,7 +17,7 @@ use std::rc::Rc;
 const SHOWN_CHARS: usize = 80;
 
 /// The keys of one JSON object, with their path for messages.
-pub(in crate::model) struct Fields {
+pub(crate) struct Fields {
     file: String,
     /// `""` at the root, `"rope_scaling."` inside that object.
     prefix: String,
@@ -24,7 +29,7 @@ pub(in crate::model) struct Fields {
 // === impl Fields ===
 
 impl Fields {
-    pub(in crate::model) fn read(path: &Path) -> Result<Self, ConfigError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),
             source,
@@ -36,7 +41,7 @@ impl Fields {
         Ok(Self::new(path.display().to_string(), map))
     }
 
-    pub(in crate::model) fn new(file: String, map: Map<String, Value>) -> Self {
+    pub(crate) fn new(file: String, map: Map<String, Value>) -> Self {
         Self {
             file,
             prefix: String::new(),
@@ -45,34 +50,29 @@ impl Fields {
         }
     }
 
-    pub(in crate::model) fn file(&self) -> &str {
+    pub(crate) fn file(&self) -> &str {
         &self.file
     }
 
     /// The key's value; JSON null counts as absent.
-    pub(in crate::model) fn get(&self, key: &'static str) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &'static str) -> Option<&Value> {
         self.known.borrow_mut().insert(key);
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    pub(in crate::model) fn expect(&self, key: &str, value: &Value, expected: &str) -> ConfigError {
+    pub(crate) fn expect(&self, key: &str, value: &Value, expected: &str) -> ConfigError {
         let key = format!("{}{key}", self.prefix);
         invalid(&self.file, &key, value, expected.to_owned())
     }
 
-    pub(in crate::model) fn missing(&self, key: &str) -> ConfigError {
+    pub(crate) fn missing(&self, key: &str) -> ConfigError {
         ConfigError::Missing {
             file: self.file.clone(),
             key: format!("{}{key}", self.prefix),
         }
     }
 
-    pub(in crate::model) fn unsupported(
-        &self,
-        key: &str,
-        value: &str,
-        supported: &str,
-    ) -> ConfigError {
+    pub(crate) fn unsupported(&self, key: &str, value: &str, supported: &str) -> ConfigError {
         ConfigError::Unsupported {
             file: self.file.clone(),
             key: format!("{}{key}", self.prefix),
@@ -81,10 +81,7 @@ impl Fields {
         }
     }
 
-    pub(in crate::model) fn size_opt(
-        &self,
-        key: &'static str,
-    ) -> Result<Option<usize>, ConfigError> {
+    pub(crate) fn size_opt(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
         self.get(key)
             .map(|value| {
                 let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
@@ -93,24 +90,11 @@ impl Fields {
             .transpose()
     }
 
-    pub(in crate::model) fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
+    pub(crate) fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
         self.size_opt(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// Like [`Self::size_opt`], with the value that the family gives a key which is not written.
-    pub(in crate::model) fn size_or(
-        &self,
-        key: &'static str,
-        absent: Option<usize>,
-    ) -> Result<Option<usize>, ConfigError> {
-        if self.map.contains_key(key) {
-            self.size_opt(key)
-        } else {
-            Ok(absent)
-        }
-    }
-
-    pub(in crate::model) fn number(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
+    pub(crate) fn number(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
         self.get(key)
             .map(|value| {
                 let number = value.as_f64().filter(|number| number.is_finite());
@@ -119,7 +103,7 @@ impl Fields {
             .transpose()
     }
 
-    pub(in crate::model) fn positive(&self, key: &'static str) -> Result<f64, ConfigError> {
+    pub(crate) fn positive(&self, key: &'static str) -> Result<f64, ConfigError> {
         let number = self.number(key)?.ok_or_else(|| self.missing(key))?;
         if number > 0.0 {
             Ok(number)
@@ -128,7 +112,7 @@ impl Fields {
         }
     }
 
-    pub(in crate::model) fn flag(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
+    pub(crate) fn flag(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
         self.get(key)
             .map(|value| {
                 value
@@ -138,7 +122,7 @@ impl Fields {
             .transpose()
     }
 
-    pub(in crate::model) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
+    pub(crate) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
         self.get(key)
             .map(|value| {
                 value
@@ -148,7 +132,7 @@ impl Fields {
             .transpose()
     }
 
-    pub(in crate::model) fn object(&self, key: &'static str) -> Result<Option<Self>, ConfigError> {
+    pub(crate) fn object(&self, key: &'static str) -> Result<Option<Self>, ConfigError> {
         self.get(key)
             .map(|value| match value.as_object() {
                 Some(map) => Ok(Self {
@@ -163,10 +147,7 @@ impl Fields {
     }
 
     /// The same keys, and values for those that are not written. What is read of them counts as read of these.
-    pub(in crate::model) fn filled<const N: usize>(
-        &self,
-        absent: [(&'static str, Value); N],
-    ) -> Self {
+    pub(crate) fn filled(&self, absent: Vec<(&'static str, Value)>) -> Self {
         let mut map = self.map.clone();
         for (key, value) in absent {
             map.entry(key).or_insert(value);
@@ -181,7 +162,7 @@ impl Fields {
 
     /// The decoder's keys, where they lie beside those of other parts of a model; keys that it has not
     /// and that are in `beside` are taken from there.
-    pub(in crate::model) fn nested(
+    pub(crate) fn nested(
         &self,
         key: &'static str,
         beside: &[&'static str],
@@ -200,7 +181,7 @@ impl Fields {
     }
 
     /// A token id or a list of them; none when absent.
-    pub(in crate::model) fn ids(&self, key: &'static str) -> Result<Vec<u32>, ConfigError> {
+    pub(crate) fn ids(&self, key: &'static str) -> Result<Vec<u32>, ConfigError> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
         };
@@ -214,7 +195,7 @@ impl Fields {
     }
 
     /// A list of whole numbers; none when absent.
-    pub(in crate::model) fn sizes(&self, key: &'static str) -> Result<Vec<usize>, ConfigError> {
+    pub(crate) fn sizes(&self, key: &'static str) -> Result<Vec<usize>, ConfigError> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
         };
@@ -225,7 +206,7 @@ impl Fields {
     }
 
     /// A list of `len` strings.
-    pub(in crate::model) fn texts(
+    pub(crate) fn texts(
         &self,
         key: &'static str,
         len: usize,
@@ -241,7 +222,7 @@ impl Fields {
     }
 
     /// Refuses a setting other than the one that the family computes, if it is written.
-    pub(in crate::model) fn expect_text(
+    pub(crate) fn expect_text(
         &self,
         key: &'static str,
         supported: &str,
@@ -253,7 +234,7 @@ impl Fields {
     }
 
     /// Refuses a setting that the family does not compute.
-    pub(in crate::model) fn expect_off(&self, key: &'static str) -> Result<(), ConfigError> {
+    pub(crate) fn expect_off(&self, key: &'static str) -> Result<(), ConfigError> {
         match self.flag(key)? {
             Some(true) => Err(self.unsupported(key, "true", "false")),
             Some(false) | None => Ok(()),
@@ -261,7 +242,7 @@ impl Fields {
     }
 
     /// Refuses keys that were not read and are not `neutral`, but for what is off or empty.
-    pub(in crate::model) fn refuse_unknown(
+    pub(crate) fn refuse_unknown(
         &self,
         family: Family,
         neutral: &[&str],

@@ -1,16 +1,12 @@
 //! `config.json` and `generation_config.json` of a Hugging Face folder. The keys of a
-//! family are its own business; [`decoder`] reads what several have in common.
-
-mod decoder;
-mod layer_types;
-mod rope;
+//! family are its own business (`model/family/*.rs`).
 
 use super::fields::Fields;
-use super::{ConfigError, Family, ModelConfig, SamplingDefaults, narrow};
+use super::{ConfigError, ModelConfig, SamplingDefaults, narrow};
+use crate::model::family::{self, FamilyDef};
+use crate::weights::HfNames;
 use serde_json::Value;
 use std::path::Path;
-
-pub(in crate::model) use decoder::AttentionDefaults;
 
 /// Keys that any family's file may have and that change no number that the model computes: notes
 /// of the library and of tools, numbers of the training, and how text is chosen.
@@ -54,11 +50,11 @@ const NEUTRAL: &[&str] = &[
     "use_cache",
 ];
 
-/// Reads the configuration of the model in `folder`.
+/// Reads the configuration of the model in `folder`, and how its family names tensors.
 ///
 /// # Errors
 /// Names the file, the key, its value, and what is supported.
-pub fn read_config(folder: &Path) -> Result<ModelConfig, ConfigError> {
+pub fn read_config(folder: &Path) -> Result<(ModelConfig, HfNames), ConfigError> {
     let fields = Fields::read(&folder.join("config.json"))?;
     build_config(&fields, generation_config(folder)?.as_ref())
 }
@@ -112,12 +108,13 @@ fn sampling(fields: &Fields) -> Result<SamplingDefaults, ConfigError> {
 pub(super) fn build_config(
     fields: &Fields,
     generation: Option<&Fields>,
-) -> Result<ModelConfig, ConfigError> {
-    let family = family(fields)?;
-    check_quantization(fields, family)?;
-    let text = text_config(fields, family)?;
+) -> Result<(ModelConfig, HfNames), ConfigError> {
+    let def = find_family(fields)?;
+    let family = def.family();
+    check_quantization(fields, def)?;
+    let text = text_config(fields, def)?;
     let decoder = text.as_ref().unwrap_or(fields);
-    let mut config = (family.def().config)(decoder)?;
+    let mut config = (def.config)(&decoder.filled((def.absent)()))?;
     if let Some(generation) = generation {
         for id in generation.ids("eos_token_id")? {
             if !config.eos_token_ids.contains(&id) {
@@ -126,62 +123,62 @@ pub(super) fn build_config(
         }
     }
     config.check(fields.file())?;
-    let neutral = [NEUTRAL, family.def().neutral].concat();
+    let neutral = [NEUTRAL, def.neutral].concat();
     decoder.refuse_unknown(family, &neutral)?;
-    if let Some(towers) = family.def().towers.filter(|_| text.is_some()) {
+    if let Some(towers) = def.towers.filter(|_| text.is_some()) {
         fields.refuse_unknown(family, &[NEUTRAL, towers].concat())?;
     }
-    Ok(config)
+    Ok((config, def.hf_names))
 }
 
 /// Refuses weights that are quantised in another way than the family's may be. Which of them are is seen in the
 /// tensors.
-fn check_quantization(fields: &Fields, family: Family) -> Result<(), ConfigError> {
+fn check_quantization(fields: &Fields, def: &FamilyDef) -> Result<(), ConfigError> {
     const KEY: &str = "quantization_config";
     let Some(quantization) = fields.object(KEY)? else {
         return Ok(());
     };
-    let Some(method) = family.def().quant_method else {
+    let Some(method) = def.quant_method else {
         let supported = "unquantised safetensors, or a quantised GGUF file";
         return Err(fields.unsupported(KEY, "present", supported));
     };
     quantization.expect_text("quant_method", method)?;
-    quantization.refuse_unknown(family, &["modules_to_not_convert"])
+    quantization.refuse_unknown(def.family(), &["modules_to_not_convert"])
 }
 
 /// The decoder's keys in a file that describes other parts of the model, too.
-fn text_config(fields: &Fields, family: Family) -> Result<Option<Fields>, ConfigError> {
-    if family.def().towers.is_none() {
+fn text_config(fields: &Fields, def: &FamilyDef) -> Result<Option<Fields>, ConfigError> {
+    if def.towers.is_none() {
         return Ok(None);
     }
     let beside = ["tie_word_embeddings", "bos_token_id", "eos_token_id"];
     let text = fields.nested("text_config", &beside)?;
     if let Some(text) = &text
         && let Some(model_type) = text.text("model_type")?
-        && Family::of_model_type(model_type) != Some(family)
+        && !def.model_types.contains(&model_type)
     {
-        let supported = family.def().model_types.join(", ");
+        let supported = def.model_types.join(", ");
         return Err(text.unsupported("model_type", &format!("{model_type:?}"), &supported));
     }
     Ok(text)
 }
 
-fn family(fields: &Fields) -> Result<Family, ConfigError> {
+fn find_family(fields: &Fields) -> Result<&'static FamilyDef, ConfigError> {
     let model_type = fields.text("model_type")?;
     let model_type = model_type.ok_or_else(|| fields.missing("model_type"))?;
-    let family = Family::of_model_type(model_type).ok_or_else(|| {
-        let supported = Family::model_types().join(", ");
+    let def = family::of_model_type(model_type).ok_or_else(|| {
+        let supported = family::model_types().join(", ");
         fields.unsupported("model_type", &format!("{model_type:?}"), &supported)
     })?;
     let architectures = fields.get("architectures").and_then(Value::as_array);
     let architecture = architectures.and_then(|list| list.first()?.as_str());
-    let known = family.def().architectures;
+    let known = def.architectures;
     match architecture {
         Some(name) if !known.contains(&name) => {
             let name = format!("{name:?}");
             Err(fields.unsupported("architectures[0]", &name, &known.join(", ")))
         }
-        Some(_) | None => Ok(family),
+        Some(_) | None => Ok(def),
     }
 }
 

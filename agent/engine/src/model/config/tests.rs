@@ -24,7 +24,8 @@ fn read(object: Value) -> Result<ModelConfig, ConfigError> {
     let Value::Object(map) = object else {
         panic!("a config is an object");
     };
-    build_config(&Fields::new("m/config.json".to_owned(), map), None)
+    let read = build_config(&Fields::new("m/config.json".to_owned(), map), None)?;
+    Ok(read.0)
 }
 
 fn refusal(key: &str, value: Value) -> String {
@@ -45,7 +46,7 @@ fn head_dim_defaults_to_hidden_over_heads() {
 fn end_tokens_of_both_files_are_joined() {
     let fields = |value: Value| Fields::new("f".to_owned(), value.as_object().unwrap().clone());
     let generation = fields(json!({"eos_token_id": [2, 7, 9]}));
-    let config = build_config(&fields(llama()), Some(&generation)).unwrap();
+    let (config, _) = build_config(&fields(llama()), Some(&generation)).unwrap();
     assert_eq!(config.eos_token_ids, [2, 7, 9]);
 }
 

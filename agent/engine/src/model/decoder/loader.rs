@@ -1,13 +1,18 @@
 //! Loads weights onto a device for a decoder and its parts: matrices joined and packed, vectors in
 //! F32. It remembers which tensors were used.
 
-use crate::model::{KvPoolSpec, LoadError, ModelConfig, ModelFiles, StepLimits, rope};
+use crate::model::config::ModelConfig;
+use crate::model::files::ModelFiles;
+use crate::model::kv_pool_spec::KvPoolSpec;
+use crate::model::load_error::LoadError;
+use crate::model::rope;
+use crate::model::step::StepLimits;
 use crate::weights::{LayerRole, Matrix, Mxfp4, Role, Weights};
 use pd_compute::{Backend, DType, Epilogue, ExpertSource};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
-pub(in crate::model) struct Loader<'a, B: Backend> {
+pub(crate) struct Loader<'a, B: Backend> {
     backend: &'a B,
     config: &'a ModelConfig,
     weights: &'a Weights,
@@ -23,12 +28,17 @@ pub(in crate::model) struct Loader<'a, B: Backend> {
 // === impl Loader ===
 
 impl<'a, B: Backend> Loader<'a, B> {
-    pub(in crate::model) fn new(backend: &'a B, files: &'a ModelFiles, limits: StepLimits) -> Self {
+    pub(crate) fn new(
+        backend: &'a B,
+        files: &'a ModelFiles,
+        limits: StepLimits,
+        pool: KvPoolSpec,
+    ) -> Self {
         Self {
             backend,
             config: &files.config,
             weights: &files.weights,
-            pool: KvPoolSpec::of(&files.config),
+            pool,
             limits,
             started: Instant::now(),
             packed_bytes: 0,
@@ -49,11 +59,11 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Tensors that were not asked for, counted by the beginning of their names.
-    pub(in crate::model) fn unused(&self) -> BTreeMap<String, usize> {
+    pub(crate) fn unused(&self) -> BTreeMap<String, usize> {
         self.weights.unused(&self.used)
     }
 
-    pub(in crate::model) fn backend(&self) -> &'a B {
+    pub(crate) fn backend(&self) -> &'a B {
         self.backend
     }
 
@@ -66,27 +76,27 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Whether the files have a tensor of the role.
-    pub(in crate::model) fn contains(&self, role: Role) -> bool {
+    pub(crate) fn contains(&self, role: Role) -> bool {
         self.weights.contains(role)
     }
 
     /// Whether files of this kind have a tensor of the role.
-    pub(in crate::model) fn has_name(&self, role: Role) -> bool {
+    pub(crate) fn has_name(&self, role: Role) -> bool {
         self.weights.name(role).is_some()
     }
 
     /// Where layers keep what the pool holds of them.
-    pub(in crate::model) fn pool(&self) -> &KvPoolSpec {
+    pub(crate) fn pool(&self) -> &KvPoolSpec {
         &self.pool
     }
 
     /// Width of the residual stream.
-    pub(in crate::model) fn hidden_size(&self) -> usize {
+    pub(crate) fn hidden_size(&self) -> usize {
         self.config.hidden_size
     }
 
     /// Elements of a head that a rope of the config rotates.
-    pub(in crate::model) fn rotary_dim(&self, rope: usize) -> usize {
+    pub(crate) fn rotary_dim(&self, rope: usize) -> usize {
         self.config.ropes[rope].rotary_dim
     }
 
@@ -137,7 +147,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// The `rows × columns` matrix of a role.
-    pub(in crate::model) fn matrix(
+    pub(crate) fn matrix(
         &mut self,
         role: Role,
         rows: usize,
@@ -149,7 +159,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// The matrix of a role whose rows, `heads` times `head_dim`, are rotated by halves.
-    pub(in crate::model) fn rotated(
+    pub(crate) fn rotated(
         &mut self,
         role: Role,
         heads: (usize, usize),
@@ -160,7 +170,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// The matrix of the blocks and the scales of two roles.
-    pub(in crate::model) fn mxfp4(
+    pub(crate) fn mxfp4(
         &mut self,
         roles: [Role; 2],
         rows: usize,
@@ -172,7 +182,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Queries and their gates: heads of both are beside each other in a matrix of one role.
-    pub(in crate::model) fn gated(
+    pub(crate) fn gated(
         &mut self,
         role: Role,
         (heads, head_dim): (usize, usize),
@@ -187,7 +197,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// One linear of the rows of all `parts`, or of two whose rows take turns.
-    pub(in crate::model) fn pack(
+    pub(crate) fn pack(
         &mut self,
         parts: &[Matrix<'_>],
         interleave: bool,
@@ -197,7 +207,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(self.backend.pack_linear(&sources, interleave)?)
     }
 
-    pub(in crate::model) fn pack_experts(
+    pub(crate) fn pack_experts(
         &mut self,
         experts: &[ExpertSource<'_>],
     ) -> Result<B::Experts, LoadError> {
@@ -207,36 +217,24 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Reserves what a linear needs in addition to its buffers.
-    pub(in crate::model) fn reserve(
-        &self,
-        weight: &B::Weight,
-        epilogue: Epilogue,
-    ) -> Result<(), LoadError> {
+    pub(crate) fn reserve(&self, weight: &B::Weight, epilogue: Epilogue) -> Result<(), LoadError> {
         let rows = self.limits.max_tokens;
         Ok(self.backend.reserve_linear(weight, epilogue, rows)?)
     }
 
     /// The vector of a role, on the device.
-    pub(in crate::model) fn vector(
-        &mut self,
-        role: Role,
-        len: usize,
-    ) -> Result<B::Buffer, LoadError> {
+    pub(crate) fn vector(&mut self, role: Role, len: usize) -> Result<B::Buffer, LoadError> {
         self.joined(&[(role, len)])
     }
 
     /// The weight of a norm of `hidden` or a head's elements, as it is applied.
-    pub(in crate::model) fn norm(
-        &mut self,
-        role: Role,
-        len: usize,
-    ) -> Result<B::Buffer, LoadError> {
+    pub(crate) fn norm(&mut self, role: Role, len: usize) -> Result<B::Buffer, LoadError> {
         let one = if self.config.norm_plus_one { 1.0 } else { 0.0 };
         self.mapped(role, len, |weight| weight + one)
     }
 
     /// The vector of a role with `f` done to each value, on the device.
-    pub(in crate::model) fn mapped(
+    pub(crate) fn mapped(
         &mut self,
         role: Role,
         len: usize,
@@ -247,7 +245,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// A role's `rows × columns` matrix, in F32 on the device.
-    pub(in crate::model) fn table(
+    pub(crate) fn table(
         &mut self,
         role: Role,
         rows: usize,
@@ -259,7 +257,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// The columns of a role's `rows × columns` matrix, one after another, in F32 on the device.
-    pub(in crate::model) fn transposed(
+    pub(crate) fn transposed(
         &mut self,
         role: Role,
         rows: usize,
@@ -273,10 +271,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Vectors one after another, on the device.
-    pub(in crate::model) fn joined(
-        &mut self,
-        parts: &[(Role, usize)],
-    ) -> Result<B::Buffer, LoadError> {
+    pub(crate) fn joined(&mut self, parts: &[(Role, usize)]) -> Result<B::Buffer, LoadError> {
         let mut values = Vec::new();
         for &(role, len) in parts {
             values.extend(self.values(role, len)?);

@@ -1,14 +1,14 @@
 //! The last linear of a mixer or a feed-forward.
 
+use super::layer_cx::{LayerCx, Rows};
 use super::loader::Loader;
-use super::{LayerCx, Rows};
-use crate::model::LoadError;
+use crate::model::load_error::LoadError;
 use crate::weights::{Matrix, Role};
 use pd_compute::{Backend, Epilogue, Linear, RmsNorm, WriteMode};
 
 /// What a layer's part adds to the residual stream: a product, which a norm may be taken of first.
 #[derive(Debug)]
-pub(in crate::model) struct OutLinear<B: Backend> {
+pub(crate) struct OutLinear<B: Backend> {
     weight: B::Weight,
     /// `F32 [hidden]`.
     bias: Option<B::Buffer>,
@@ -19,7 +19,7 @@ pub(in crate::model) struct OutLinear<B: Backend> {
 // === impl OutLinear ===
 
 impl<B: Backend> OutLinear<B> {
-    pub(in crate::model) fn load(
+    pub(crate) fn load(
         loader: &mut Loader<'_, B>,
         matrix: Matrix<'_>,
         bias: Option<Role>,
@@ -34,7 +34,7 @@ impl<B: Backend> OutLinear<B> {
     }
 
     /// Adds the product of `x`, a row for each of `rows`, to `rows.x`.
-    pub(in crate::model) fn add(&self, cx: &LayerCx<'_, B>, x: &B::Buffer, rows: &Rows<'_, B>) {
+    pub(crate) fn add(&self, cx: &LayerCx<'_, B>, x: &B::Buffer, rows: &Rows<'_, B>) {
         let product = |epilogue, out| {
             cx.backend.linear(Linear {
                 x,

@@ -1,104 +1,84 @@
 //! The activations of a decoder, allocated once for the largest step.
 
-use crate::model::{ModelConfig, StepLimits, ffn, mixer};
+use super::scratch::Scratch;
+use crate::model::config::ModelConfig;
+use crate::model::step::StepLimits;
 use pd_compute::{Backend, ComputeError, DType};
 
 /// T = largest number of tokens in a step, R = largest number of rows with logits.
 #[derive(Debug)]
-pub(in crate::model) struct Workspace<B: Backend> {
+pub(crate) struct Workspace<B: Backend> {
     /// `[T][hidden]`: the residual stream.
-    pub(in crate::model) x: B::Buffer,
+    pub(crate) x: B::Buffer,
     /// `[T][hidden]`.
-    pub(in crate::model) normed: B::Buffer,
+    pub(crate) normed: B::Buffer,
     /// `[T][Scratch::projected]`.
-    pub(in crate::model) projected: B::Buffer,
+    pub(crate) projected: B::Buffer,
     /// `[T][Scratch::convolved]`.
-    pub(in crate::model) convolved: B::Buffer,
+    pub(crate) convolved: B::Buffer,
     /// `[T][Scratch::mixed]`.
-    pub(in crate::model) mixed: B::Buffer,
+    pub(crate) mixed: B::Buffer,
     /// `[T][Scratch::gated]`.
-    pub(in crate::model) gated: B::Buffer,
+    pub(crate) gated: B::Buffer,
     /// Of a model with experts.
-    pub(in crate::model) experts: Option<ExpertSpace<B>>,
+    pub(crate) experts: Option<ExpertSpace<B>>,
     /// `F32 [T][rotary_dim]` of each of the config's ropes.
-    pub(in crate::model) ropes: Vec<B::Buffer>,
+    pub(crate) ropes: Vec<B::Buffer>,
     /// `[R][Scratch::mixed]`.
-    pub(in crate::model) wanted_mixed: B::Buffer,
+    pub(crate) wanted_mixed: B::Buffer,
     /// `[R][hidden]`: the residual stream of the wanted rows, normed at the end.
-    pub(in crate::model) hidden: B::Buffer,
+    pub(crate) hidden: B::Buffer,
     /// `F32 [R][vocab]`.
-    pub(in crate::model) logits: B::Buffer,
+    pub(crate) logits: B::Buffer,
 }
 
 /// What a mixture of experts works with.
 #[derive(Debug)]
-pub(in crate::model) struct ExpertSpace<B: Backend> {
+pub(crate) struct ExpertSpace<B: Backend> {
     /// M = rows that go through experts at a time.
-    pub(in crate::model) max_rows: usize,
+    pub(crate) max_rows: usize,
     /// `F32 [M][Scratch::experts]`.
-    pub(in crate::model) logits: B::Buffer,
+    pub(crate) logits: B::Buffer,
     /// `U32 [M][Scratch::choices]`.
-    pub(in crate::model) chosen: B::Buffer,
+    pub(crate) chosen: B::Buffer,
     /// `F32 [M][Scratch::choices]`.
-    pub(in crate::model) weights: B::Buffer,
+    pub(crate) weights: B::Buffer,
     /// `[M · Scratch::choices][Scratch::expert_width]`.
-    pub(in crate::model) gated: B::Buffer,
+    pub(crate) gated: B::Buffer,
     /// `[M · Scratch::choices][hidden]`.
-    pub(in crate::model) terms: B::Buffer,
+    pub(crate) terms: B::Buffer,
     /// `[M][hidden]`.
-    pub(in crate::model) sums: B::Buffer,
+    pub(crate) sums: B::Buffer,
     /// Of the expert that all rows go through.
-    pub(in crate::model) shared: Option<SharedSpace<B>>,
+    pub(crate) shared: Option<SharedSpace<B>>,
 }
 
 /// What a shared expert makes.
 #[derive(Debug)]
-pub(in crate::model) struct SharedSpace<B: Backend> {
+pub(crate) struct SharedSpace<B: Backend> {
     /// `[M][hidden]`.
-    pub(in crate::model) values: B::Buffer,
+    pub(crate) values: B::Buffer,
     /// `F32 [M]`: its factor before the sigmoid.
-    pub(in crate::model) gate: B::Buffer,
+    pub(crate) gate: B::Buffer,
 }
 
 /// The most rows that go through experts at a time: with 8 of 2,048 elements for each, their terms
 /// take 64 MiB.
 const MAX_EXPERT_ROWS: usize = 1024;
 
-/// Elements per row that layers need while they compute. Layers share the memory, so a model needs
-/// the most that any of them does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::model) struct Scratch {
-    /// Of the mixer's first linear: q, k and v, and gates.
-    pub(in crate::model) projected: usize,
-    /// Of q, k and v after a convolution.
-    pub(in crate::model) convolved: usize,
-    /// Of what the mixer makes.
-    pub(in crate::model) mixed: usize,
-    /// Of the feed-forward's inner rows.
-    pub(in crate::model) gated: usize,
-    /// Experts that a row may choose from.
-    pub(in crate::model) experts: usize,
-    /// Experts that a row chooses.
-    pub(in crate::model) choices: usize,
-    /// Of an expert's inner rows.
-    pub(in crate::model) expert_width: usize,
-    /// There is an expert that all rows go through.
-    pub(in crate::model) shared: bool,
-}
-
 // === impl Workspace ===
 
 impl<B: Backend> Workspace<B> {
-    pub(in crate::model) fn alloc(
+    pub(crate) fn alloc(
         backend: &B,
         config: &ModelConfig,
         limits: StepLimits,
+        scratch: Scratch,
     ) -> Result<Self, ComputeError> {
         let StepLimits {
             max_tokens,
             max_logit_rows,
         } = limits;
-        let scratch = Scratch::of(config);
         let Scratch {
             projected,
             convolved,
@@ -170,29 +150,5 @@ impl<B: Backend> ExpertSpace<B> {
             sums: rows("sums of experts", dtype, hidden)?,
             shared,
         }))
-    }
-}
-
-// === impl Scratch ===
-
-impl Scratch {
-    fn of(config: &ModelConfig) -> Self {
-        let layers = config.layers.iter();
-        let scratches =
-            layers.map(|layer| mixer::scratch(&layer.mixer).max(ffn::scratch(&layer.ffn)));
-        scratches.fold(Self::default(), Self::max)
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            projected: self.projected.max(other.projected),
-            convolved: self.convolved.max(other.convolved),
-            mixed: self.mixed.max(other.mixed),
-            gated: self.gated.max(other.gated),
-            experts: self.experts.max(other.experts),
-            choices: self.choices.max(other.choices),
-            expert_width: self.expert_width.max(other.expert_width),
-            shared: self.shared | other.shared,
-        }
     }
 }

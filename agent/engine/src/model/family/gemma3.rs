@@ -3,11 +3,11 @@
 //! rotate by thetas of their own. Norms are stored as w and mean 1 + w. Files of models that see have a
 //! tower beside the decoder, which is not read.
 
-use super::{Family, FamilyDef};
+use super::def::FamilyDef;
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{
-    Attention, ConfigError, DenseFfn, Ffn, Glu, LayerConfig, Mixer, ModelConfig, Rope, narrow,
+    Attention, ConfigError, DenseFfn, Family, Ffn, Glu, LayerConfig, Mixer, ModelConfig, Rope,
+    narrow,
 };
 use crate::weights::{LayerRole, Role, names};
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ pub(super) static GEMMA3: FamilyDef = FamilyDef {
         "vision_config",
     ]),
     quant_method: None,
+    absent,
     config,
     hf_names,
     gguf: None,
@@ -39,8 +40,8 @@ pub(super) static GEMMA3: FamilyDef = FamilyDef {
 
 /// What the family's class in transformers takes for keys that are not written, as most are not in
 /// published files.
-fn absent() -> [(&'static str, Value); 14] {
-    [
+fn absent() -> Vec<(&'static str, Value)> {
+    vec![
         ("vocab_size", json!(262_208)),
         ("num_attention_heads", json!(8)),
         ("num_key_value_heads", json!(4)),
@@ -59,8 +60,7 @@ fn absent() -> [(&'static str, Value); 14] {
 }
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let family = Family(&GEMMA3);
-    let fields = &fields.filled(absent());
+    let family = GEMMA3.family();
     fields.expect_off("attention_bias")?;
     fields.expect_off("use_bidirectional_attention")?;
     if let Some(cap) = fields.number("attn_logit_softcapping")? {
@@ -70,9 +70,9 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
         scale: narrow(fields.positive("query_pre_attn_scalar")?.powf(-0.5)),
         qk_norm: true,
         out_norm: true,
-        ..fields.attention(AttentionDefaults::default())?
+        ..fields.attention()?
     };
-    let window = fields.sliding_window(None)?;
+    let window = fields.sliding_window()?;
     let ffn = Ffn::Dense(ffn(fields)?);
     let layer = |is_full| LayerConfig {
         mixer: Mixer::Attention(Attention {

@@ -1,9 +1,8 @@
 //! gpt-oss: experts in all layers, attention with sinks, by turns within a window and to all, and biases in
 //! every linear. Its published files have experts in MXFP4.
 
-use super::{Family, FamilyDef};
+use super::def::FamilyDef;
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{
     Attention, ConfigError, Ffn, Glu, LayerConfig, Mixer, ModelConfig, MoeFfn, Scores, narrow,
 };
@@ -25,14 +24,15 @@ pub(super) static GPT_OSS: FamilyDef = FamilyDef {
     ],
     towers: None,
     quant_method: Some("mxfp4"),
+    absent,
     config,
     hf_names,
     gguf: None,
 };
 
 /// What the family's class in transformers takes for keys that are not written.
-fn absent() -> [(&'static str, Value); 11] {
-    [
+fn absent() -> Vec<(&'static str, Value)> {
+    vec![
         ("attention_bias", json!(true)),
         ("head_dim", json!(64)),
         ("max_position_embeddings", json!(131_072)),
@@ -48,22 +48,22 @@ fn absent() -> [(&'static str, Value); 11] {
             }),
         ),
         ("rope_theta", json!(150_000.0)),
+        ("sliding_window", json!(128)),
         ("swiglu_alpha", json!(1.702)),
         ("swiglu_limit", json!(7.0)),
     ]
 }
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let family = Family(&GPT_OSS);
-    let fields = &fields.filled(absent());
+    let family = GPT_OSS.family();
     let has_bias = fields.flag("attention_bias")? == Some(true);
     let attention = Attention {
         qkv_bias: has_bias,
         o_bias: has_bias,
         sinks: true,
-        ..fields.attention(AttentionDefaults::default())?
+        ..fields.attention()?
     };
-    let window = fields.sliding_window(Some(128))?;
+    let window = fields.sliding_window()?;
     let ffn = Ffn::Moe(experts(fields)?);
     let layer = |is_full: bool| LayerConfig {
         mixer: Mixer::Attention(Attention {

@@ -1,9 +1,8 @@
 //! Llama: grouped-query attention, RoPE over the whole head, SwiGLU. Many other models have this
 //! architecture under their own names; only files that say `llama` are read.
 
-use super::{Family, FamilyDef, GgufFamily};
+use super::def::{FamilyDef, GgufFamily};
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{ConfigError, LayerConfig, Mixer, ModelConfig};
 use crate::weights::names;
 
@@ -14,6 +13,7 @@ pub(super) static LLAMA: FamilyDef = FamilyDef {
     neutral: &["pretraining_tp", "is_llama_config"],
     towers: None,
     quant_method: None,
+    absent: Vec::new,
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {
@@ -25,10 +25,10 @@ pub(super) static LLAMA: FamilyDef = FamilyDef {
 };
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let family = Family(&LLAMA);
+    let family = LLAMA.family();
     fields.expect_off("attention_bias")?;
     fields.expect_off("mlp_bias")?;
-    let attention = fields.attention(AttentionDefaults::default())?;
+    let attention = fields.attention()?;
     let layer = LayerConfig {
         mixer: Mixer::Attention(attention),
         ffn: fields.dense_ffn()?,

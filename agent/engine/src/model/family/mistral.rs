@@ -1,14 +1,11 @@
 //! Mistral: llama under another name, whose older files attend within a window in all layers. A
 //! GGUF file of a Mistral says `llama`.
 
-use super::{Family, FamilyDef};
+use super::def::FamilyDef;
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{Attention, ConfigError, LayerConfig, Mixer, ModelConfig};
 use crate::weights::names;
-
-/// A query sees as many keys where the file says nothing; newer files say `null`.
-const DEFAULT_WINDOW: usize = 4096;
+use serde_json::json;
 
 pub(super) static MISTRAL: FamilyDef = FamilyDef {
     model_types: &["mistral"],
@@ -16,20 +13,24 @@ pub(super) static MISTRAL: FamilyDef = FamilyDef {
     neutral: &[],
     towers: None,
     quant_method: None,
+    absent: || {
+        vec![
+            ("num_key_value_heads", json!(8)),
+            // Newer files say `null`.
+            ("sliding_window", json!(4096)),
+        ]
+    },
     config,
     hf_names: names::hf,
     gguf: None,
 };
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let family = Family(&MISTRAL);
-    let attention = fields.attention(AttentionDefaults {
-        num_kv_heads: Some(8),
-        head_dim: None,
-    })?;
+    let family = MISTRAL.family();
+    let attention = fields.attention()?;
     let layer = LayerConfig {
         mixer: Mixer::Attention(Attention {
-            window: fields.sliding_window(Some(DEFAULT_WINDOW))?,
+            window: fields.sliding_window()?,
             ..attention
         }),
         ffn: fields.dense_ffn()?,

@@ -1,11 +1,11 @@
 //! Qwen2 and Qwen2.5, dense: as llama, with biases on queries, keys and values. Its GGUF files keep
 //! the rows of Q and K as they are, since llama.cpp rotates this family by halves.
 
-use super::{Family, FamilyDef, GgufFamily};
+use super::def::{FamilyDef, GgufFamily};
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{Attention, ConfigError, ModelConfig};
 use crate::weights::names;
+use serde_json::json;
 
 pub(super) static QWEN2: FamilyDef = FamilyDef {
     model_types: &["qwen2"],
@@ -13,6 +13,13 @@ pub(super) static QWEN2: FamilyDef = FamilyDef {
     neutral: &[],
     towers: None,
     quant_method: None,
+    absent: || {
+        vec![
+            ("num_key_value_heads", json!(32)),
+            ("sliding_window", json!(4096)),
+            ("max_window_layers", json!(28)),
+        ]
+    },
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {
@@ -31,11 +38,8 @@ fn adapt(attention: Attention) -> Attention {
 }
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let attention = fields.attention(AttentionDefaults {
-        num_kv_heads: Some(32),
-        head_dim: None,
-    })?;
-    fields.windowed_decoder(Family(&QWEN2), adapt(attention))
+    let attention = fields.attention()?;
+    fields.windowed_decoder(QWEN2.family(), adapt(attention))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Qwen3, dense: as llama, with an RMS norm over each query and key head before RoPE. Its GGUF
 //! files keep the rows of Q and K as they are, since llama.cpp rotates this family by halves.
 
-use super::{Family, FamilyDef, GgufFamily};
+use super::def::{FamilyDef, GgufFamily};
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{Attention, ConfigError, ModelConfig};
 use crate::weights::names;
+use serde_json::json;
 
 pub(super) static QWEN3: FamilyDef = FamilyDef {
     model_types: &["qwen3"],
@@ -13,6 +13,14 @@ pub(super) static QWEN3: FamilyDef = FamilyDef {
     neutral: &[],
     towers: None,
     quant_method: None,
+    absent: || {
+        vec![
+            ("num_key_value_heads", json!(32)),
+            ("head_dim", json!(128)),
+            ("sliding_window", json!(4096)),
+            ("max_window_layers", json!(28)),
+        ]
+    },
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {
@@ -32,11 +40,8 @@ pub(super) fn adapt(attention: Attention) -> Attention {
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
     fields.expect_off("attention_bias")?;
-    let attention = fields.attention(AttentionDefaults {
-        num_kv_heads: Some(32),
-        head_dim: Some(128),
-    })?;
-    fields.windowed_decoder(Family(&QWEN3), adapt(attention))
+    let attention = fields.attention()?;
+    fields.windowed_decoder(QWEN3.family(), adapt(attention))
 }
 
 #[cfg(test)]

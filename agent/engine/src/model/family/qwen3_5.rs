@@ -2,17 +2,13 @@
 //! part is rotated. Norms are stored as w and mean 1 + w, but for that of the delta layers. Files of models
 //! that see have a tower beside the decoder, which is not read.
 
-use super::{Family, FamilyDef};
+use super::def::FamilyDef;
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{
-    Attention, ConfigError, Ffn, GatedDelta, LayerConfig, Mixer, ModelConfig,
+    Attention, ConfigError, Family, Ffn, GatedDelta, LayerConfig, Mixer, ModelConfig,
 };
 use crate::weights::names;
-
-/// What the family's class in transformers takes for keys that are not written.
-const DEFAULT_FULL_INTERVAL: usize = 4;
-const DEFAULT_ROTATED: f64 = 0.25;
+use serde_json::{Value, json};
 
 /// Keys beside the decoder's.
 pub(super) const TOWERS: &[&str] = &[
@@ -30,13 +26,24 @@ pub(super) static QWEN3_5: FamilyDef = FamilyDef {
     neutral: &["mtp_num_hidden_layers"],
     towers: Some(TOWERS),
     quant_method: None,
+    absent,
     config,
     hf_names: names::hf,
     gguf: None,
 };
 
+/// What the family's class in transformers takes for keys that are not written.
+pub(super) fn absent() -> Vec<(&'static str, Value)> {
+    vec![
+        ("num_key_value_heads", json!(4)),
+        ("head_dim", json!(256)),
+        ("full_attention_interval", json!(4)),
+        ("partial_rotary_factor", json!(0.25)),
+    ]
+}
+
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    decoder(fields, Family(&QWEN3_5), fields.dense_ffn()?)
+    decoder(fields, QWEN3_5.family(), fields.dense_ffn()?)
 }
 
 /// A decoder of this kind with `ffn` in all layers.
@@ -54,10 +61,7 @@ pub(super) fn decoder(
     let attention = Attention {
         qk_norm: true,
         gated: true,
-        ..fields.attention(AttentionDefaults {
-            num_kv_heads: Some(4),
-            head_dim: Some(256),
-        })?
+        ..fields.attention()?
     };
     let delta = gated_delta(fields)?;
     let layer = |is_full| LayerConfig {
@@ -69,10 +73,9 @@ pub(super) fn decoder(
         ffn,
     };
     let interval = fields.size_opt("full_attention_interval")?;
-    let interval = interval.unwrap_or(DEFAULT_FULL_INTERVAL);
-    let is_full = fields.full_layers("linear_attention", interval)?;
+    let is_full = fields.full_layers("linear_attention", interval.unwrap_or(0))?;
     let layers = is_full.into_iter().map(layer).collect();
-    let rope = fields.partial_rope(family, attention.head_dim, DEFAULT_ROTATED)?;
+    let rope = fields.partial_rope(family, attention.head_dim)?;
     let config = fields.model(family, vec![rope], layers)?;
     Ok(ModelConfig {
         norm_plus_one: true,

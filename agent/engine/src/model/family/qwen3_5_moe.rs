@@ -1,8 +1,9 @@
 //! Qwen3.5 with experts: the layers of qwen3_5, with a mixture of experts and one that all tokens share in the
 //! place of the feed-forward.
 
-use super::qwen3_5::{TOWERS, decoder};
-use super::{Family, FamilyDef, qwen3_moe};
+use super::def::FamilyDef;
+use super::qwen3_5::{self, TOWERS, decoder};
+use super::qwen3_moe;
 use crate::model::config::fields::Fields;
 use crate::model::config::{ConfigError, Ffn, ModelConfig, MoeFfn, SharedExpert};
 use crate::weights::names;
@@ -21,6 +22,7 @@ pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
     ],
     towers: Some(TOWERS),
     quant_method: None,
+    absent: qwen3_5::absent,
     config,
     hf_names: names::hf,
     gguf: None,
@@ -34,7 +36,7 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
         }),
         ..qwen3_moe::experts(fields)?
     });
-    decoder(fields, Family(&QWEN3_5_MOE), ffn)
+    decoder(fields, QWEN3_5_MOE.family(), ffn)
 }
 
 #[cfg(test)]

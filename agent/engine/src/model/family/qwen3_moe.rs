@@ -1,13 +1,14 @@
 //! Qwen3 with experts: attention of qwen3, and a mixture of experts in the place of most
 //! feed-forwards. GGUF files of it have experts in all layers.
 
-use super::{Family, FamilyDef, GgufFamily, qwen3};
+use super::def::{FamilyDef, GgufFamily};
+use super::qwen3;
 use crate::model::config::fields::Fields;
-use crate::model::config::hf::AttentionDefaults;
 use crate::model::config::{
     Attention, ConfigError, Ffn, Glu, LayerConfig, Mixer, ModelConfig, MoeFfn, Scores, invalid,
 };
 use crate::weights::names;
+use serde_json::json;
 
 pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
     model_types: &["qwen3_moe"],
@@ -21,6 +22,12 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
     ],
     towers: None,
     quant_method: None,
+    absent: || {
+        vec![
+            ("num_key_value_heads", json!(4)),
+            ("sliding_window", json!(4096)),
+        ]
+    },
     config,
     hf_names: names::hf,
     gguf: Some(GgufFamily {
@@ -32,7 +39,7 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
 };
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let family = Family(&QWEN3_MOE);
+    let family = QWEN3_MOE.family();
     fields.expect_off("attention_bias")?;
     // Keys of Qwen3-Coder, which say what its class does anyway.
     if fields.flag("use_qk_norm")? == Some(false) {
@@ -42,12 +49,9 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
         let width = width.to_string();
         return Err(fields.unsupported("shared_expert_intermediate_size", &width, "0"));
     }
-    let attention = fields.attention(AttentionDefaults {
-        num_kv_heads: Some(4),
-        head_dim: None,
-    })?;
+    let attention = fields.attention()?;
     let is_windowed = fields.flag("use_sliding_window")?.unwrap_or(false);
-    let window = fields.sliding_window(Some(4096))?;
+    let window = fields.sliding_window()?;
     let attention = Attention {
         window: window.filter(|_| is_windowed),
         ..qwen3::adapt(attention)

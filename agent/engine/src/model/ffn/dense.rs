@@ -1,18 +1,18 @@
 //! A gated feed-forward that every token goes through.
 
-use super::{epilogue, glu_needs};
-use crate::model::LoadError;
 use crate::model::config::DenseFfn;
+use crate::model::decoder::layer_cx::{LayerCx, Rows};
 use crate::model::decoder::loader::Loader;
 use crate::model::decoder::out_linear::OutLinear;
-use crate::model::decoder::workspace::Scratch;
-use crate::model::decoder::{LayerCx, Rows};
+use crate::model::decoder::scratch::Scratch;
+use crate::model::ffn::glu;
+use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Role};
 use pd_compute::{Backend, Epilogue, Linear, OpFeature};
 
 /// A dense feed-forward of a layer on a device.
 #[derive(Debug)]
-pub(in crate::model) struct DenseLayer<B: Backend> {
+pub(crate) struct DenseLayer<B: Backend> {
     /// The rows of gate and up, in turns.
     gate_up: B::Weight,
     glu: Epilogue,
@@ -28,7 +28,7 @@ pub(super) fn scratch(config: &DenseFfn) -> Scratch {
 
 pub(super) fn needs(config: &DenseFfn) -> Vec<OpFeature> {
     let norm = config.out_norm.then_some(OpFeature::NormAdd);
-    glu_needs(config.glu).into_iter().chain(norm).collect()
+    glu::needs(config.glu).into_iter().chain(norm).collect()
 }
 
 // === impl DenseLayer ===
@@ -47,7 +47,7 @@ impl<B: Backend> DenseLayer<B> {
         ];
         let down = loader.matrix(role(LayerRole::Down), hidden, width)?;
         let gate_up = loader.pack(&gate_up, true)?;
-        let glu = epilogue(config.glu);
+        let glu = glu::epilogue(config.glu);
         loader.reserve(&gate_up, glu)?;
         let norm = config.out_norm.then(|| role(LayerRole::FfnOutNorm));
         Ok(Self {

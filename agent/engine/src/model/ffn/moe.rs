@@ -4,12 +4,13 @@
 mod shared;
 mod stored;
 
-use super::{epilogue, glu_needs};
-use crate::model::LoadError;
 use crate::model::config::{self, MoeFfn};
+use crate::model::decoder::layer_cx::{LayerCx, Rows};
 use crate::model::decoder::loader::Loader;
-use crate::model::decoder::workspace::{ExpertSpace, Scratch};
-use crate::model::decoder::{LayerCx, Rows};
+use crate::model::decoder::scratch::Scratch;
+use crate::model::decoder::workspace::ExpertSpace;
+use crate::model::ffn::glu;
+use crate::model::load_error::LoadError;
 use crate::weights::{ExpertsRole, LayerRole, Role};
 use pd_compute::{
     Backend, DeviceBuffer as _, Epilogue, ExpertBias, ExpertMatrices as _, Linear, MoeExperts,
@@ -20,7 +21,7 @@ use stored::StoredExperts;
 
 /// A mixture of experts of a layer on a device.
 #[derive(Debug)]
-pub(in crate::model) struct MoeLayer<B: Backend> {
+pub(crate) struct MoeLayer<B: Backend> {
     config: MoeFfn,
     /// A row for each expert.
     router: B::Weight,
@@ -52,7 +53,7 @@ pub(super) fn scratch(config: &MoeFfn) -> Scratch {
 
 pub(super) fn needs(config: &MoeFfn) -> Vec<OpFeature> {
     let biases = config.biases.then_some(OpFeature::LinearBias);
-    let others = glu_needs(config.glu).into_iter().chain(biases);
+    let others = glu::needs(config.glu).into_iter().chain(biases);
     others.chain([OpFeature::Experts]).collect()
 }
 
@@ -163,7 +164,7 @@ impl<B: Backend> MoeLayer<B> {
             experts: &self.experts,
             first_expert: 0,
             bias: biases.map(|Biases { gate_up, down, .. }| ExpertBias { gate_up, down }),
-            glu: epilogue(glu),
+            glu: glu::epilogue(glu),
             gated: &space.gated,
             terms: &space.terms,
             sums: &space.sums,

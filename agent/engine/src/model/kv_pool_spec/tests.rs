@@ -8,7 +8,7 @@ use std::path::Path;
 #[test]
 fn layers_that_are_stored_alike_count_within_their_group() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tiny-llama");
-    let mut config = hf::read_config(&folder).unwrap();
+    let (mut config, _) = hf::read_config(&folder).unwrap();
     let spec = KvPoolSpec::of(&config);
     assert_eq!(spec.groups.len(), 1);
     assert_eq!(spec.groups[0].layers, [0, 1, 2]);
@@ -29,7 +29,7 @@ fn layers_that_are_stored_alike_count_within_their_group() {
 #[test]
 fn recurrent_layers_have_states_and_the_others_pages() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tiny-qwen3-5");
-    let spec = KvPoolSpec::of(&hf::read_config(&folder).unwrap());
+    let spec = KvPoolSpec::of(&hf::read_config(&folder).unwrap().0);
     let layers: Vec<&[usize]> = spec.groups.iter().map(|group| &group.layers[..]).collect();
     assert_eq!(layers, [&[3, 7]]);
     let tensor = |name, dim, elements| StateTensorSpec {

@@ -2,18 +2,18 @@
 //! head or a bias where the family has them, rotated by position.
 
 use crate::model::config::Attention;
+use crate::model::decoder::layer_cx::{LayerCx, Rows};
 use crate::model::decoder::loader::Loader;
 use crate::model::decoder::out_linear::OutLinear;
-use crate::model::decoder::workspace::Scratch;
-use crate::model::decoder::{LayerCx, Rows};
-use crate::model::kv_pool_spec::LayerPlace;
-use crate::model::{KvGroupSpec, LoadError};
+use crate::model::decoder::scratch::Scratch;
+use crate::model::kv_pool_spec::{KvGroupSpec, LayerPlace};
+use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Role};
 use pd_compute::{AttnPaged, Backend, DeviceBuffer, Epilogue, Linear, OpFeature, QkvPrep, Strided};
 
 /// Attention of a layer on a device.
 #[derive(Debug)]
-pub(in crate::model) struct AttentionLayer<B: Backend> {
+pub(crate) struct AttentionLayer<B: Backend> {
     config: Attention,
     rotary_dim: usize,
     place: LayerPlace,

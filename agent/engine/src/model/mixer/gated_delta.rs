@@ -2,11 +2,12 @@
 //! q, k and v, the gated delta rule, and a norm with a gate per head.
 
 use crate::model::config::{GatedDelta, narrow};
+use crate::model::decoder::layer_cx::{LayerCx, Rows};
 use crate::model::decoder::loader::Loader;
-use crate::model::decoder::workspace::Scratch;
-use crate::model::decoder::{LayerCx, Rows};
-use crate::model::kv_pool_spec::LayerPlace;
-use crate::model::{LoadError, StateDtype, StateSpec, StateTensorSpec, StepStates};
+use crate::model::decoder::scratch::Scratch;
+use crate::model::kv_pool_spec::{LayerPlace, StateDtype, StateSpec, StateTensorSpec};
+use crate::model::load_error::LoadError;
+use crate::model::step::StepStates;
 use crate::weights::{LayerRole, Role};
 use pd_compute::{
     Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, Linear, OpFeature, Strided,
@@ -17,7 +18,7 @@ const RECURRENT: &str = "recurrent";
 
 /// A gated delta layer on a device.
 #[derive(Debug)]
-pub(in crate::model) struct GatedDeltaLayer<B: Backend> {
+pub(crate) struct GatedDeltaLayer<B: Backend> {
     config: GatedDelta,
     conv_state: LayerPlace,
     recurrent_state: LayerPlace,

@@ -72,7 +72,8 @@ fn unused(name: &str) -> BTreeMap<String, usize> {
         max_tokens: 1,
         max_logit_rows: 1,
     };
-    let mut loader = Loader::new(&Paper, &files, limits);
+    let pool = KvPoolSpec::of(&files.config);
+    let mut loader = Loader::new(&Paper, &files, limits, pool);
     let loaded = Decoder::load_with(&mut loader);
     loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
     loader.unused()

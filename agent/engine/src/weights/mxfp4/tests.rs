@@ -38,7 +38,7 @@ fn rows_are_expanded_in_the_order_that_is_asked_for() {
         scales: view(2, &scales),
     };
     let matrix = stored.rows([2, 0].into_iter());
-    assert_eq!((matrix.rows, matrix.columns), (2, 64));
+    assert_eq!((matrix.source().n, matrix.source().k), (2, 64));
     let values = matrix.to_f32().unwrap();
     let expected = [1.5, 3.0, 0.5, 1.0].map(|value| [value; 32]);
     assert_eq!(values, expected.concat());

@@ -22,7 +22,7 @@ fn model_config() {
         let Some(fields) = fields(bytes) else {
             return;
         };
-        if let Ok(config) = build_config(&fields, Some(&fields)) {
+        if let Ok((config, _)) = build_config(&fields, Some(&fields)) {
             config.check("read").expect("what was read was checked");
             assert!(!config.layers.is_empty());
         }

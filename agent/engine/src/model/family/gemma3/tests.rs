@@ -38,7 +38,7 @@ fn expected() -> ModelConfig {
     };
     let six = [sliding, sliding, sliding, sliding, sliding, full];
     ModelConfig {
-        family: Family(&GEMMA3),
+        family: GEMMA3.family(),
         hidden_size: 2560,
         vocab_size: 262_208,
         context_len: 131_072,

@@ -41,7 +41,7 @@ fn expected() -> ModelConfig {
         ffn,
     };
     ModelConfig {
-        family: Family(&GPT_OSS),
+        family: GPT_OSS.family(),
         hidden_size: 2880,
         vocab_size: 201_088,
         context_len: 131_072,

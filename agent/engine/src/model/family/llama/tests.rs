@@ -25,7 +25,7 @@ fn the_published_configuration_is_read() {
         ffn: Ffn::Dense(DenseFfn::silu(14_336)),
     };
     let expected = ModelConfig {
-        family: Family(&LLAMA),
+        family: LLAMA.family(),
         hidden_size: 4096,
         vocab_size: 128_256,
         context_len: 131_072,

@@ -26,7 +26,7 @@ fn the_published_configuration_is_read() {
         ffn: Ffn::Dense(DenseFfn::silu(14_336)),
     };
     let expected = ModelConfig {
-        family: Family(&MISTRAL),
+        family: MISTRAL.family(),
         hidden_size: 5120,
         vocab_size: 131_072,
         context_len: 128_000,

@@ -25,7 +25,7 @@ fn the_published_configuration_is_read() {
         ffn: Ffn::Dense(DenseFfn::silu(18_944)),
     };
     let expected = ModelConfig {
-        family: Family(&QWEN2),
+        family: QWEN2.family(),
         hidden_size: 3584,
         vocab_size: 152_064,
         context_len: 32_768,

@@ -26,7 +26,7 @@ fn the_published_configuration_is_read() {
         ffn: Ffn::Dense(DenseFfn::silu(9728)),
     };
     let expected = ModelConfig {
-        family: Family(&QWEN3),
+        family: QWEN3.family(),
         hidden_size: 2560,
         vocab_size: 151_936,
         context_len: 262_144,

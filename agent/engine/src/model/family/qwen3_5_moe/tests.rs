@@ -45,7 +45,7 @@ fn the_published_configuration_is_read() {
     let layer = |mixer| LayerConfig { mixer, ffn };
     let [delta, attention] = [layer(delta), layer(attention)];
     let expected = ModelConfig {
-        family: Family(&QWEN3_5_MOE),
+        family: QWEN3_5_MOE.family(),
         hidden_size: 2048,
         vocab_size: 248_320,
         context_len: 262_144,

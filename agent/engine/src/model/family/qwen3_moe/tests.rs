@@ -37,7 +37,7 @@ fn the_published_configuration_is_read() {
         }),
     };
     let expected = ModelConfig {
-        family: Family(&QWEN3_MOE),
+        family: QWEN3_MOE.family(),
         hidden_size: 2048,
         vocab_size: 151_936,
         context_len: 40_960,

@@ -1,10 +1,10 @@
 //! The expert that every token goes through, by a factor that a token decides for itself.
 
-use crate::model::LoadError;
 use crate::model::config;
-use crate::model::decoder::LayerCx;
+use crate::model::decoder::layer_cx::LayerCx;
 use crate::model::decoder::loader::Loader;
 use crate::model::decoder::workspace::ExpertSpace;
+use crate::model::load_error::LoadError;
 use crate::weights::{ExpertRole, LayerRole, Role};
 use pd_compute::{Backend, Epilogue, Linear, SharedRows};
 

@@ -1,8 +1,8 @@
 //! How the experts of a layer lie in files: each in tensors of its own, or all of them in one.
 
-use crate::model::LoadError;
 use crate::model::config::MoeFfn;
 use crate::model::decoder::loader::Loader;
+use crate::model::load_error::LoadError;
 use crate::weights::{ExpertRole, ExpertsRole, LayerRole, Matrix, Role};
 use pd_compute::{Backend, ExpertSource, WeightSource};
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! `layer_types` of config.json.
 
-use crate::model::config::fields::Fields;
+use super::Fields;
 use crate::model::config::{ConfigError, invalid};
 
 /// The key, which Qwen's dense decoders have as well.
@@ -11,7 +11,7 @@ pub(super) const LAYER_TYPES: &str = "layer_types";
 impl Fields {
     /// Whether each layer attends to all before it: as `layer_types` says, or else every so many of them.
     /// `other` is the type of the others.
-    pub(in crate::model) fn full_layers(
+    pub(crate) fn full_layers(
         &self,
         other: &str,
         interval: usize,

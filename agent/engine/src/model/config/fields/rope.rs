@@ -1,7 +1,7 @@
 //! RoPE settings of config.json, in both forms: `rope_parameters` (transformers 5), and `rope_theta` with
 //! `rope_scaling` (before).
 
-use crate::model::config::fields::Fields;
+use super::Fields;
 use crate::model::config::{ConfigError, Family, Rope, RopeScaling, narrow};
 use serde_json::Value;
 
@@ -12,17 +12,13 @@ const DEFAULT_THETA: f64 = 10_000.0;
 
 impl Fields {
     /// The one rotation of all layers.
-    pub(in crate::model) fn rope(
-        &self,
-        family: Family,
-        rotary_dim: usize,
-    ) -> Result<Rope, ConfigError> {
+    pub(crate) fn rope(&self, family: Family, rotary_dim: usize) -> Result<Rope, ConfigError> {
         let parameters = self.rope_parameters()?;
         self.rope_in(family, parameters.as_ref(), THETA, rotary_dim)
     }
 
     /// A rotation by `parameters`, with a theta `beside` them where they have none.
-    pub(in crate::model) fn rope_in(
+    pub(crate) fn rope_in(
         &self,
         family: Family,
         parameters: Option<&Self>,
@@ -36,19 +32,19 @@ impl Fields {
         Ok(rope)
     }
 
-    /// The one rotation of all layers, of a part of each head: of `absent` of it where the file says
-    /// nothing. Pairs may be divided among the coordinates of images; text has one position for all.
-    pub(in crate::model) fn partial_rope(
+    /// The one rotation of all layers, of a part of each head. Pairs may be divided among the coordinates of
+    /// images; text has one position for all.
+    pub(crate) fn partial_rope(
         &self,
         family: Family,
         head_dim: usize,
-        absent: f64,
     ) -> Result<Rope, ConfigError> {
         const FACTOR: &str = "partial_rotary_factor";
         let parameters = self.rope_parameters()?;
         let beside = self.number(FACTOR)?;
         let inside = parameters.as_ref().map(|inside| inside.number(FACTOR));
-        let factor = inside.transpose()?.flatten().or(beside).unwrap_or(absent);
+        let factor = inside.transpose()?.flatten().or(beside);
+        let factor = factor.ok_or_else(|| self.missing(FACTOR))?;
         if !(0.0..=1.0).contains(&factor) {
             return Err(self.expect(FACTOR, &Value::from(factor), "0 to 1"));
         }

@@ -1,7 +1,7 @@
 //! What the config.json of several families say in the same words.
 
+use super::Fields;
 use super::layer_types::LAYER_TYPES;
-use crate::model::config::fields::Fields;
 use crate::model::config::{
     Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, Rope, check,
     invalid, narrow,
@@ -9,19 +9,11 @@ use crate::model::config::{
 
 const DEFAULT_NORM_EPS: f64 = 1e-6;
 
-/// What a family's class in transformers takes for keys that are not written; `None` for what
-/// follows from others: as many key-value heads as heads, `hidden_size / heads` for a head.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::model) struct AttentionDefaults {
-    pub(in crate::model) num_kv_heads: Option<usize>,
-    pub(in crate::model) head_dim: Option<usize>,
-}
-
 // === impl Fields ===
 
 impl Fields {
     /// The model that has these layers.
-    pub(in crate::model) fn model(
+    pub(crate) fn model(
         &self,
         family: Family,
         ropes: Vec<Rope>,
@@ -44,7 +36,7 @@ impl Fields {
         })
     }
 
-    pub(in crate::model) fn num_layers(&self) -> Result<usize, ConfigError> {
+    pub(crate) fn num_layers(&self) -> Result<usize, ConfigError> {
         check::num_layers(self.file(), self.size("num_hidden_layers")?)
     }
 
@@ -52,15 +44,13 @@ impl Fields {
         self.size("max_position_embeddings")
     }
 
-    /// Attention over all earlier keys, without norms and biases, rotated by the first rope.
-    pub(in crate::model) fn attention(
-        &self,
-        defaults: AttentionDefaults,
-    ) -> Result<Attention, ConfigError> {
+    /// Attention over all earlier keys, without norms and biases, rotated by the first rope. Where keys say
+    /// nothing, there are as many key-value heads as heads, and a head has `hidden_size / heads` elements.
+    pub(crate) fn attention(&self) -> Result<Attention, ConfigError> {
         let hidden_size = self.size("hidden_size")?;
         let num_heads = self.size("num_attention_heads")?;
-        let num_kv_heads = self.size_or("num_key_value_heads", defaults.num_kv_heads)?;
-        let head_dim = match self.size_or("head_dim", defaults.head_dim)? {
+        let num_kv_heads = self.size_opt("num_key_value_heads")?;
+        let head_dim = match self.size_opt("head_dim")? {
             Some(head_dim) => head_dim,
             None => head_dim_from(self, hidden_size, num_heads)?,
         };
@@ -80,26 +70,22 @@ impl Fields {
         })
     }
 
-    /// Keys that a query sees; `absent` is what the family takes where the key is not written. A
-    /// window as long as the context hides nothing, and is none.
-    pub(in crate::model) fn sliding_window(
-        &self,
-        absent: Option<usize>,
-    ) -> Result<Option<usize>, ConfigError> {
+    /// Keys that a query sees. A window as long as the context hides nothing, and is none.
+    pub(crate) fn sliding_window(&self) -> Result<Option<usize>, ConfigError> {
         let context_len = self.context_len()?;
-        let window = self.size_or("sliding_window", absent)?;
+        let window = self.size_opt("sliding_window")?;
         Ok(window.filter(|&window| window < context_len))
     }
 
     /// A gated feed-forward with SiLU.
-    pub(in crate::model) fn dense_ffn(&self) -> Result<Ffn, ConfigError> {
+    pub(crate) fn dense_ffn(&self) -> Result<Ffn, ConfigError> {
         self.expect_text("hidden_act", "silu")?;
         let width = self.size("intermediate_size")?;
         Ok(Ffn::Dense(DenseFfn::silu(width)))
     }
 
     /// A decoder of dense layers of which some may attend within a window, by Qwen's keys.
-    pub(in crate::model) fn windowed_decoder(
+    pub(crate) fn windowed_decoder(
         &self,
         family: Family,
         attention: Attention,
@@ -122,8 +108,8 @@ impl Fields {
 /// `max_window_layers` on.
 fn windows(fields: &Fields, num_layers: usize) -> Result<Vec<Option<usize>>, ConfigError> {
     let is_used = fields.flag("use_sliding_window")?.unwrap_or(false);
-    let window = fields.sliding_window(Some(4096))?.filter(|_| is_used);
-    let first = fields.size_or("max_window_layers", Some(28))?;
+    let window = fields.sliding_window()?.filter(|_| is_used);
+    let first = fields.size_opt("max_window_layers")?;
     let Some(types) = fields.texts(LAYER_TYPES, num_layers)? else {
         let windowed = |layer| first.is_some_and(|first| layer >= first);
         let layers = 0..num_layers;

@@ -1,0 +1,48 @@
+//! What a family is made of.
+
+use crate::model::config::fields::Fields;
+use crate::model::config::gguf::keys::Keys;
+use crate::model::config::{ConfigError, Family, ModelConfig};
+use crate::weights::names::{GgufNames, HfNames};
+use serde_json::Value;
+
+/// A family: a row of the table.
+pub(crate) struct FamilyDef {
+    /// `model_type` of config.json. The first one is the family's name.
+    pub(crate) model_types: &'static [&'static str],
+    /// The classes in config.json's `architectures`.
+    pub(crate) architectures: &'static [&'static str],
+    /// Keys of config.json, of those that not every family has, that change no number.
+    pub(crate) neutral: &'static [&'static str],
+    /// Keys of other parts of a model, beside the decoder's, which are then in `text_config`. `None`: no such files
+    /// are known.
+    pub(crate) towers: Option<&'static [&'static str]>,
+    /// What the family's class in transformers takes for keys of config.json that are not written. A key that is
+    /// `null` is written.
+    pub(crate) absent: fn() -> Vec<(&'static str, Value)>,
+    /// How the weights of a folder may be quantised.
+    pub(crate) quant_method: Option<&'static str>,
+    pub(crate) config: fn(&Fields) -> Result<ModelConfig, ConfigError>,
+    pub(crate) hf_names: HfNames,
+    /// `None`: not read from GGUF files.
+    pub(crate) gguf: Option<GgufFamily>,
+}
+
+/// A family in GGUF files.
+#[derive(Debug)]
+pub(crate) struct GgufFamily {
+    /// `general.architecture`, with which the metadata's keys begin.
+    pub(crate) architecture: &'static str,
+    pub(crate) config: fn(&Keys<'_>) -> Result<ModelConfig, ConfigError>,
+    pub(crate) names: GgufNames,
+    /// llama.cpp rotates neighbours in this architecture, so rows of Q and K are stored in pairs.
+    pub(crate) permuted_qk: bool,
+}
+
+// === impl FamilyDef ===
+
+impl FamilyDef {
+    pub(crate) const fn family(&self) -> Family {
+        Family::new(self.model_types[0])
+    }
+}

@@ -1,0 +1,48 @@
+//! Which layers of a model are stored alike.
+
+use super::{KvGroupSpec, KvPoolSpec, StateSpec};
+use crate::model::config::ModelConfig;
+use crate::model::mixer::{self, LayerStorage};
+
+// === impl KvPoolSpec ===
+
+impl KvPoolSpec {
+    /// Layers that are stored alike make a group; groups are in the order of their first layers.
+    pub fn of(config: &ModelConfig) -> Self {
+        let mut spec = Self {
+            groups: Vec::new(),
+            states: Vec::new(),
+        };
+        for (index, layer) in config.layers.iter().enumerate() {
+            match mixer::storage(&layer.mixer) {
+                LayerStorage::Pages(group) => spec.add_pages(index, group),
+                LayerStorage::States(states) => {
+                    states
+                        .into_iter()
+                        .for_each(|state| spec.add_state(index, state));
+                }
+            }
+        }
+        spec
+    }
+
+    fn add_pages(&mut self, layer: usize, own: KvGroupSpec) {
+        match self.groups.iter_mut().find(|group| group.is_like(&own)) {
+            Some(group) => group.layers.push(layer),
+            None => self.groups.push(KvGroupSpec {
+                layers: vec![layer],
+                ..own
+            }),
+        }
+    }
+
+    fn add_state(&mut self, layer: usize, own: StateSpec) {
+        match self.states.iter_mut().find(|state| state.is_like(&own)) {
+            Some(state) => state.layers.push(layer),
+            None => self.states.push(StateSpec {
+                layers: vec![layer],
+                ..own
+            }),
+        }
+    }
+}

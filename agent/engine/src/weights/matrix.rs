@@ -1,0 +1,135 @@
+//! A matrix of a model file on its way to a backend: its rows may be reordered.
+
+use super::tensor_view::TensorView;
+use half::{bf16, f16};
+use pd_compute::{WeightFormat, WeightSource};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// A matrix ready to be packed: rows in the order the model wants them.
+#[derive(Debug)]
+pub struct Matrix<'a> {
+    name: &'a str,
+    format: WeightFormat,
+    rows: usize,
+    columns: usize,
+    bytes: Cow<'a, [u8]>,
+}
+
+// === impl Matrix ===
+
+impl<'a> Matrix<'a> {
+    /// The values of a tensor in their order, or in another one.
+    pub(super) fn unscaled(tensor: &TensorView<'a>, bytes: Cow<'a, [u8]>) -> Self {
+        Self {
+            name: tensor.name,
+            format: tensor.format,
+            rows: tensor.rows,
+            columns: tensor.columns,
+            bytes,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    pub(super) fn format(&self) -> WeightFormat {
+        self.format
+    }
+
+    pub fn source(&self) -> WeightSource<'_> {
+        WeightSource {
+            name: self.name,
+            format: self.format,
+            n: self.rows,
+            k: self.columns,
+            bytes: &self.bytes,
+        }
+    }
+
+    /// Some of its rows.
+    pub fn part(&self, rows: Range<usize>) -> WeightSource<'_> {
+        let row_bytes = self.bytes.len() / self.rows;
+        WeightSource {
+            n: rows.len(),
+            bytes: &self.bytes[rows.start * row_bytes..rows.end * row_bytes],
+            ..self.source()
+        }
+    }
+
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Some of its rows, in this order.
+    pub fn rows(&self, order: impl Iterator<Item = usize>) -> Matrix<'a> {
+        let row_bytes = self.bytes.len() / self.rows;
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        order.for_each(|row| bytes.extend_from_slice(&self.bytes[row * row_bytes..][..row_bytes]));
+        Matrix {
+            rows: bytes.len() / row_bytes,
+            bytes: Cow::Owned(bytes),
+            ..*self
+        }
+    }
+
+    /// Some of its columns, each as a row of the elements that it has in some of the rows.
+    ///
+    /// # Panics
+    /// When values lie in blocks.
+    pub fn columns(&self, rows: Range<usize>, columns: impl Iterator<Item = usize>) -> Matrix<'a> {
+        assert_eq!(self.format.block_len(), 1, "columns of {}", self.name);
+        let element = self.format.block_bytes();
+        let row_bytes = self.columns * element;
+        let rows = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
+        let len = rows.len() / row_bytes;
+        let mut bytes = Vec::new();
+        for column in columns {
+            let elements = rows.chunks_exact(row_bytes);
+            elements.for_each(|row| bytes.extend(&row[column * element..][..element]));
+        }
+        Matrix {
+            rows: bytes.len() / (len * element),
+            columns: len,
+            bytes: Cow::Owned(bytes),
+            ..*self
+        }
+    }
+
+    /// Undoes llama.cpp's order of Q and K rows, which pairs dimension i of a head with i + half
+    /// as neighbours. Rows move whole, so quantised values stay as they are.
+    pub(super) fn unpermuted(&self, heads: usize) -> Self {
+        let head_dim = self.rows / heads;
+        let half = head_dim / 2;
+        let from = |row: usize| {
+            let (head, dim) = (row / head_dim, row % head_dim);
+            head * head_dim + (dim % half) * 2 + dim / half
+        };
+        self.rows((0..self.rows).map(from))
+    }
+
+    /// The values, or `None` for a quantised format.
+    pub(super) fn to_f32(&self) -> Option<Vec<f32>> {
+        let bytes = &self.bytes;
+        let pairs = || bytes.as_chunks::<2>().0.iter();
+        let values = match self.format {
+            WeightFormat::F32 => {
+                let words = bytes.as_chunks::<4>().0.iter();
+                words.map(|word| f32::from_le_bytes(*word)).collect()
+            }
+            WeightFormat::F16 => pairs()
+                .map(|pair| f16::from_le_bytes(*pair).to_f32())
+                .collect(),
+            WeightFormat::BF16 => pairs()
+                .map(|pair| bf16::from_le_bytes(*pair).to_f32())
+                .collect(),
+            WeightFormat::Q8_0
+            | WeightFormat::Q4_0
+            | WeightFormat::Q4_1
+            | WeightFormat::Q4K
+            | WeightFormat::Q6K => return None,
+        };
+        Some(values)
+    }
+}
