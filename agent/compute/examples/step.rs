@@ -8,11 +8,10 @@
 
 use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
 use pd_compute::{
-    AttnPaged, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows, KvCutView,
-    KvGroupView, Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow, SamplingView,
-    Ticket, WeightFormat, WeightSource, WriteMode,
+    AttnPaged, AttnValues, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows,
+    KvCutView, KvGroupView, Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow,
+    SamplingView, Ticket, WeightFormat, WeightSource, WriteMode,
 };
-use std::sync::Arc;
 use std::time::Instant;
 
 const LAYERS: usize = 30;
@@ -69,8 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     bench.report("decode, 1 sequence, 500 keys", 1, 1, 500)?;
     bench.report("decode, 8 sequences, 500 keys", 8, 1, 500)?;
     bench.report("decode, 1 sequence, 8,000 keys", 1, 1, 8000)?;
-    bench.report("prefill, 512 tokens", 1, 512, 512)?;
-    Ok(())
+    Ok(bench.report("prefill, 512 tokens", 1, 512, 512)?)
 }
 
 // === impl Bench ===
@@ -107,14 +105,15 @@ impl Bench {
         let num_pages = 8192 / PAGE_SIZE;
         let page_len = KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
         let region = backend.alloc("kv", DType::F32, num_pages * page_len)?;
-        let cut = KvCutView::page_first(region, 0, LAYERS, KV_HEADS, PAGE_SIZE, HEAD_DIM);
+        let cut = KvCutView::page_first(region, 0..LAYERS, 2, KV_HEADS, PAGE_SIZE, HEAD_DIM);
         let kv = KvGroupView {
             dtype: DType::F32,
             page_size: PAGE_SIZE,
             num_pages,
             num_kv_heads: KV_HEADS,
             head_dim: HEAD_DIM,
-            cuts: Arc::new([cut]),
+            tensors: 2,
+            cuts: [cut].into(),
         };
         Ok(Self {
             qkv: layers(QKV, HIDDEN, 1)?,
@@ -358,6 +357,7 @@ impl Bench {
             window: None,
             sinks: None,
             softcap: None,
+            values: AttnValues::Own,
             gate: None,
             out: &self.workspace.attn,
         });

@@ -1,11 +1,12 @@
 //! How ops see the paged KV pool: groups of layers, cut into regions, described by strides.
 //!
-//! A cut is one region `[page][kv_head][layer in cut][K,V][slot][head_dim]`; ops take base and
+//! A cut is one region `[page][kv_head][layer in cut][tensor][slot][head_dim]`; ops take base and
 //! strides, so the order is the pool owner's choice. Which page belongs to whom is not known here.
 
 use crate::buffer::DeviceBuffer;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An `out_slots` entry for which no K and V are written (a padding row).
@@ -20,6 +21,8 @@ pub struct KvGroupView<B: DeviceTypes> {
     pub num_pages: usize,
     pub num_kv_heads: usize,
     pub head_dim: usize,
+    /// Per layer: 2, keys and values, or 1 where what is a key is a value, too.
+    pub tensors: usize,
     /// In ascending layer order, without gaps, from layer 0 of the group.
     pub cuts: Arc<[KvCutView<B>]>,
 }
@@ -34,7 +37,7 @@ pub struct KvCutView<B: DeviceTypes> {
     pub page_stride: usize,
     pub head_stride: usize,
     pub layer_stride: usize,
-    /// From a K to the V beside it.
+    /// From a K to the V beside it, if there are any.
     pub kv_stride: usize,
     pub slot_stride: usize,
 }
@@ -73,7 +76,14 @@ impl<B: DeviceTypes> KvGroupView<B> {
     /// When no cut holds the layer, or the cut's region is of another dtype or too small.
     pub(crate) fn layer_span(&self, layer: usize) -> KvLayerSpan<'_, B> {
         assert!(
-            self.page_size > 0 && self.num_kv_heads > 0 && self.num_pages > 0,
+            [
+                self.page_size,
+                self.num_kv_heads,
+                self.num_pages,
+                self.tensors
+            ]
+            .iter()
+            .all(|count| *count > 0),
             "the KV group is empty"
         );
         let (cut, layer_in_cut) = self.cut_of(layer);
@@ -81,7 +91,7 @@ impl<B: DeviceTypes> KvGroupView<B> {
         let last = offset
             + (self.num_pages - 1) * cut.page_stride
             + (self.num_kv_heads - 1) * cut.head_stride
-            + cut.kv_stride
+            + (self.tensors - 1) * cut.kv_stride
             + (self.page_size - 1) * cut.slot_stride
             + self.head_dim;
         let len = last.max(self.num_pages * cut.page_stride);
@@ -93,18 +103,19 @@ impl<B: DeviceTypes> KvGroupView<B> {
 // === impl KvCutView ===
 
 impl<B: DeviceTypes> KvCutView<B> {
-    /// The page order of docs/kv-layout.md: `[page][kv_head][layer in cut][K,V][slot][head_dim]`, dense.
+    /// The page order of docs/kv-layout.md: `[page][kv_head][layer in cut][tensor][slot][head_dim]`, dense.
     pub fn page_first(
         region: B::Buffer,
-        first_layer: usize,
-        num_layers: usize,
+        layers: Range<usize>,
+        tensors: usize,
         num_kv_heads: usize,
         page_size: usize,
         head_dim: usize,
     ) -> Self {
+        let (first_layer, num_layers) = (layers.start, layers.len());
         let slot_stride = head_dim;
         let kv_stride = slot_stride * page_size;
-        let layer_stride = kv_stride * 2;
+        let layer_stride = kv_stride * tensors;
         let head_stride = layer_stride * num_layers;
         let page_stride = head_stride * num_kv_heads;
         assert!(

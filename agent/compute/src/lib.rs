@@ -33,10 +33,11 @@ pub use export::{ExportHandle, MemoryExport, Reach};
 pub use kv::{KvCutView, KvGroupView, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{
-    AttnPaged, Backend, BatchView, CausalConv, CopyDirection, CopyPages, CopyStates, Embed,
-    Epilogue, ExpertBias, ExpertGroups, ExpertSource, GatedNorm, GatherRows, GdnScan, GroupScore,
-    KvNeeds, Linear, MoeExperts, MoeFinish, MoeRoute, NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm,
-    RopeTable, Routing, Sample, Scores, SharedRows, Strided, WriteMode,
+    AttnPaged, AttnValues, Backend, BatchView, CausalConv, CopyDirection, CopyPages, CopyStates,
+    Embed, Epilogue, ExpertBias, ExpertGroups, ExpertSource, GatedNorm, GatherRows, GdnScan,
+    GroupScore, HeadLinear, HeadRows, KvNeeds, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute,
+    NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Routing, Sample, Scores, SharedRows,
+    Strided, WriteMode,
 };
 pub use sampling::{LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount};
 pub use states::{StateRows, StateTensorView, StateView};

@@ -19,7 +19,9 @@ mod embed;
 mod gated_norm;
 mod gather_rows;
 mod gdn_scan;
+mod head_linear;
 mod linear;
+mod mla_prep;
 mod moe_experts;
 mod moe_finish;
 pub(crate) mod moe_route;
@@ -35,7 +37,7 @@ use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{MemoryExport, Reach};
 use crate::weight::WeightSource;
-pub use attn_paged::{ATTN_BLOCK_LEN, AttnPaged};
+pub use attn_paged::{ATTN_BLOCK_LEN, AttnPaged, AttnValues};
 pub use batch::BatchView;
 use bytemuck::NoUninit;
 pub use causal_conv::CausalConv;
@@ -46,7 +48,9 @@ pub use gated_norm::GatedNorm;
 pub use gather_rows::{GatherRows, NO_ROW};
 pub use gdn_scan::GdnScan;
 pub(crate) use gdn_scan::{GdnShape, L2_EPS};
+pub use head_linear::{HeadLinear, HeadRows};
 pub use linear::{Epilogue, Linear};
+pub use mla_prep::MlaPrep;
 pub use moe_experts::{EXPERT_SHARES, ExpertBias, ExpertSource, MoeExperts};
 pub use moe_finish::{MoeFinish, SharedRows};
 pub use moe_route::{ExpertGroups, GroupScore, MoeRoute, Routing, Scores};
@@ -234,5 +238,15 @@ pub trait Backend: DeviceTypes {
     /// Of [`OpFeature::GatedDelta`].
     fn copy_states(&self, _op: CopyStates<'_, Self>) {
         unreachable!("check_ops refuses models with states where this op is missing")
+    }
+
+    /// Of [`OpFeature::LatentAttention`].
+    fn mla_prep(&self, _op: MlaPrep<'_, Self>) {
+        unreachable!("check_ops refuses latent attention where this op is missing")
+    }
+
+    /// Of [`OpFeature::LatentAttention`].
+    fn head_linear(&self, _op: HeadLinear<'_, Self>) {
+        unreachable!("check_ops refuses latent attention where this op is missing")
     }
 }

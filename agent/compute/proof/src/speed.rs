@@ -6,8 +6,8 @@ use crate::cases::attention::KvShape;
 use crate::cases::sampling::{SampleCase, Sampling};
 use pd_compute::cuda::driver::{Driver, DriverError, Gemm, Work};
 use pd_compute::{
-    AttnPaged, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT, RmsNorm,
-    SamplingRow, Ticket, WeightFormat, WeightSource, WriteMode,
+    AttnPaged, AttnValues, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT,
+    RmsNorm, SamplingRow, Ticket, WeightFormat, WeightSource, WriteMode,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -348,11 +348,10 @@ impl<B: Backend> Bench<'_, B> {
             out_slots: subject.words(&[NO_SLOT]),
         };
         let width = model.num_q_heads * model.head_dim;
-        let q_row_stride = width + 2 * model.num_kv_heads * model.head_dim;
-        let q = subject.zeros(subject.dtype(), rows * q_row_stride);
+        let kv_width = 2 * model.num_kv_heads * model.head_dim;
+        let q = subject.zeros(subject.dtype(), rows * (width + kv_width));
         let out = subject.zeros(subject.dtype(), rows * width);
-        let token_bytes = 2 * model.num_kv_heads * model.head_dim * 2;
-        let bytes = seqs.iter().map(|(keys, _)| keys * token_bytes).sum();
+        let bytes = seqs.iter().map(|(keys, _)| keys * kv_width * 2).sum();
         // Each query sees the keys up to itself.
         let pairs_of = |(keys, queries): &(usize, usize)| queries * (2 * keys - queries + 1) / 2;
         let pairs: usize = seqs.iter().map(pairs_of).sum();
@@ -360,7 +359,7 @@ impl<B: Backend> Bench<'_, B> {
         self.time(what, bytes, 4 * pairs * width, |_| {
             subject.backend.attn_paged(AttnPaged {
                 q: &q,
-                q_row_stride,
+                q_row_stride: width + kv_width,
                 num_q_heads: model.num_q_heads,
                 scale: 0.1,
                 batch: &batch,
@@ -369,6 +368,7 @@ impl<B: Backend> Bench<'_, B> {
                 window: None,
                 sinks: None,
                 softcap: None,
+                values: AttnValues::Own,
                 gate: None,
                 out: &out,
             });

@@ -5,6 +5,7 @@ mod attention;
 mod delta;
 mod experts;
 mod forms;
+mod latents;
 mod linears;
 mod order;
 mod sampling;
@@ -26,6 +27,7 @@ use forms::{
     attention_has_windows_sinks_caps_and_gates, embeddings_are_scaled_and_norms_added,
     linears_add_biases_and_have_more_epilogues,
 };
+use latents::latents_are_kept_and_attended;
 use linears::{
     a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate,
     normed_rows_multiply_as_after_a_norm,
@@ -85,6 +87,7 @@ checks! {
     heads_are_normed_and_gated
     states_come_back_from_the_host_as_they_went
     experts_are_chosen_run_and_added_up
+    latents_are_kept_and_attended
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

@@ -6,7 +6,8 @@ use super::handle::CpuBackend;
 use super::memory::CpuBuffer;
 use super::ops::{
     attn_paged, causal_conv, copy_pages, copy_states, embed, gated_norm, gather_rows, gdn_scan,
-    linear, moe_experts, moe_finish, moe_route, qkv_prep, rms_norm, rope_table, sample,
+    head_linear, linear, mla_prep, moe_experts, moe_finish, moe_route, qkv_prep, rms_norm,
+    rope_table, sample,
 };
 use super::pack::PackedLinear;
 use super::ticket::CpuTicket;
@@ -16,8 +17,8 @@ use crate::error::ComputeError;
 use crate::export::{MemoryExport, Reach};
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
-    GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpNeeds, QkvPrep, RmsNorm,
-    RopeTable, Sample,
+    GatherRows, GdnScan, HeadLinear, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute, OpNeeds,
+    QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -195,6 +196,16 @@ impl Backend for CpuBackend {
     fn copy_states(&self, op: CopyStates<'_, Self>) {
         op.check();
         self.queue.push("copy_states", copy_states::copy_states(op));
+    }
+
+    fn mla_prep(&self, op: MlaPrep<'_, Self>) {
+        op.check(ACTIVATIONS);
+        self.queue.push("mla_prep", mla_prep::mla_prep(op));
+    }
+
+    fn head_linear(&self, op: HeadLinear<'_, Self>) {
+        op.check(ACTIVATIONS);
+        self.queue.push("head_linear", head_linear::head_linear(op));
     }
 }
 

@@ -38,6 +38,7 @@ impl KvLayer {
             num_pages,
             num_kv_heads,
             head_dim,
+            tensors: _,
             cuts: _,
         } = *kv;
         let KvLayerSpan { cut, offset, len } = kv.layer_span(layer);

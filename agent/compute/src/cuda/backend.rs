@@ -35,7 +35,7 @@ const fn has(feature: OpFeature) -> bool {
         | OpFeature::StridedQkv
         | OpFeature::EmbedScale
         | OpFeature::NormAdd => true,
-        OpFeature::Experts | OpFeature::GatedDelta => false,
+        OpFeature::Experts | OpFeature::GatedDelta | OpFeature::LatentAttention => false,
     }
 }
 

@@ -33,10 +33,20 @@ pub struct AttnPaged<'a, B: DeviceTypes> {
     pub sinks: Option<&'a B::Buffer>,
     /// A score becomes `cap · tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// `[num_tokens][num_q_heads·head_dim]`: the result is multiplied by `sigmoid(gate)`.
+    pub values: AttnValues,
+    /// `[num_tokens][num_q_heads·value_dim]`: the result is multiplied by `sigmoid(gate)`.
     pub gate: Option<Strided<'a, B>>,
-    /// `[num_tokens][num_q_heads·head_dim]`.
+    /// `[num_tokens][num_q_heads·value_dim]`.
     pub out: &'a B::Buffer,
+}
+
+/// What attention adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttnValues {
+    /// The values beside the keys, which have as many elements.
+    Own,
+    /// The first elements of each key: the latent of multi-head latent attention.
+    OfKey(usize),
 }
 
 // === impl AttnPaged ===
@@ -56,11 +66,21 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
             window,
             sinks,
             softcap: _,
+            values,
             gate,
             out,
         } = *self;
         let (rows, seqs, words) = (batch.num_tokens, batch.num_seqs, [DType::U32]);
         let row_len = num_q_heads * kv.head_dim;
+        let out_len = num_q_heads * self.value_dim();
+        match values {
+            AttnValues::Own => assert!(kv.tensors == 2, "attention to a pool without values"),
+            AttnValues::OfKey(len) => assert!(
+                (1..=kv.head_dim).contains(&len),
+                "values of {len} elements in keys of {}",
+                kv.head_dim
+            ),
+        }
         assert!(
             num_q_heads > 0 && num_q_heads.is_multiple_of(kv.num_kv_heads),
             "{num_q_heads} query heads are no multiple of {} KV heads",
@@ -69,14 +89,14 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
         assert!(window != Some(0), "attention over a window of no key");
         self.q_rows()
             .expect_rows("attn q", activations, rows, row_len);
-        out.expect_elements("attn out", &[activations], rows * row_len);
+        out.expect_elements("attn out", &[activations], rows * out_len);
         out.expect_apart("attn out", &[q]);
         if let Some(sinks) = sinks {
             sinks.expect_elements("attn sinks", &[DType::F32], num_q_heads);
             out.expect_apart("attn out", &[sinks]);
         }
         if let Some(gate) = gate {
-            gate.expect_rows("attn gate", activations, rows, row_len);
+            gate.expect_rows("attn gate", activations, rows, out_len);
             out.expect_apart("attn out", &[gate.values]);
         }
         let table_len = seqs * batch.page_table_stride;
@@ -85,6 +105,14 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
         batch
             .page_table
             .expect_elements("page_table", &words, table_len);
+    }
+
+    /// Elements of a value, and of a head of the result.
+    pub(crate) fn value_dim(&self) -> usize {
+        match self.values {
+            AttnValues::Own => self.kv.head_dim,
+            AttnValues::OfKey(len) => len,
+        }
     }
 
     fn q_rows(&self) -> Strided<'_, B> {
@@ -106,6 +134,7 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
             (self.sinks.is_some(), OpFeature::AttnSinks),
             (self.softcap.is_some(), OpFeature::AttnSoftCap),
             (self.gate.is_some(), OpFeature::AttnGate),
+            (self.values != AttnValues::Own, OpFeature::LatentAttention),
         ];
         used.into_iter()
             .filter(|(used, _)| *used)

@@ -41,6 +41,9 @@ pub enum OpFeature {
     /// [`CausalConv`](crate::ops::CausalConv), [`GdnScan`](crate::ops::GdnScan),
     /// [`GatedNorm`](crate::ops::GatedNorm) and [`CopyStates`](crate::ops::CopyStates).
     GatedDelta,
+    /// [`MlaPrep`](crate::ops::MlaPrep), [`HeadLinear`](crate::ops::HeadLinear) and
+    /// [`AttnValues::OfKey`](crate::ops::AttnValues::OfKey).
+    LatentAttention,
 }
 
 /// What a model needs.
@@ -78,6 +81,7 @@ impl OpFeature {
             Self::NormAdd => "norms added to the residual stream",
             Self::Experts => "mixtures of experts",
             Self::GatedDelta => "gated delta layers",
+            Self::LatentAttention => "multi-head latent attention",
         }
     }
 }

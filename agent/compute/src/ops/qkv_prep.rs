@@ -75,6 +75,7 @@ impl<B: DeviceTypes> QkvPrep<'_, B> {
         } = *self;
         let (rows, head_dim, floats) = (batch.num_tokens, kv.head_dim, [DType::F32]);
         let row_len = self.heads() * head_dim;
+        assert!(kv.tensors == 2, "qkv_prep: a KV group without values");
         assert!(
             rotary_dim <= head_dim && rotary_dim.is_multiple_of(2),
             "rotary_dim {rotary_dim} is odd or exceeds head_dim {head_dim}"

@@ -4,7 +4,8 @@ use super::handle::TchBackend;
 use super::memory::{TchBuffer, int};
 use super::ops::{
     attn_paged, causal_conv, copy_pages, copy_states, embed, gated_norm, gather_rows, gdn_scan,
-    linear, moe_experts, moe_finish, moe_route, qkv_prep, rms_norm, rope_table, sample,
+    head_linear, linear, mla_prep, moe_experts, moe_finish, moe_route, qkv_prep, rms_norm,
+    rope_table, sample,
 };
 use super::ticket::TchTicket;
 use super::weights::{TchExperts, TchMatrix, pack, pack_experts};
@@ -14,8 +15,8 @@ use crate::error::ComputeError;
 use crate::export::{MemoryExport, Reach};
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
-    GatherRows, GdnScan, Linear, MoeExperts, MoeFinish, MoeRoute, OpNeeds, QkvPrep, RmsNorm,
-    RopeTable, Sample,
+    GatherRows, GdnScan, HeadLinear, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute, OpNeeds,
+    QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
@@ -187,5 +188,15 @@ impl Backend for TchBackend {
     fn copy_states(&self, op: CopyStates<'_, Self>) {
         op.check();
         self.run("copy_states", || copy_states::copy_states(op));
+    }
+
+    fn mla_prep(&self, op: MlaPrep<'_, Self>) {
+        op.check(self.config.dtype);
+        self.run("mla_prep", || mla_prep::mla_prep(op));
+    }
+
+    fn head_linear(&self, op: HeadLinear<'_, Self>) {
+        op.check(self.config.dtype);
+        self.run("head_linear", || head_linear::head_linear(op));
     }
 }

@@ -1,5 +1,5 @@
 //! `KvGroups`: the pool's memory, as ops see it and as a transfer describes it. Layout of a cut:
-//! `[page][kv_head][layer in cut][K,V][slot][head_dim]`, so that a page is one contiguous write,
+//! `[page][kv_head][layer in cut][tensor][slot][head_dim]`, so that a page is one contiguous write,
 //! and so is any range of heads.
 
 use super::device::map_region;
@@ -84,13 +84,21 @@ impl<B: Backend> KvGroups<B> {
             let len = group.elements_per_token() * page_size * num_pages;
             let region = backend.alloc_exportable(group.name, dtype, len, reach)?;
             let (layers, heads) = (group.layers.len(), group.total_heads);
-            let cut = KvCutView::page_first(region, 0, layers, heads, page_size, group.head_dim);
+            let cut = KvCutView::page_first(
+                region,
+                0..layers,
+                group.tensors,
+                heads,
+                page_size,
+                group.head_dim,
+            );
             views.push(KvGroupView {
                 dtype,
                 page_size,
                 num_pages,
                 num_kv_heads: heads,
                 head_dim: group.head_dim,
+                tensors: group.tensors,
                 cuts: [cut].into(),
             });
         }

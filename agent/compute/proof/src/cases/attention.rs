@@ -2,7 +2,7 @@
 
 use super::{Subject, rounded, values};
 use pd_compute::{
-    AttnPaged, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Reach, Strided,
+    AttnPaged, AttnValues, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Reach, Strided,
 };
 use std::ops::Range;
 
@@ -62,8 +62,8 @@ impl KvShape {
         let region = region.expect("test pools fit");
         let cut = KvCutView::page_first(
             region,
-            0,
-            self.num_layers,
+            0..self.num_layers,
+            2,
             self.num_kv_heads,
             self.page_size,
             self.head_dim,
@@ -74,6 +74,7 @@ impl KvShape {
             num_pages: self.num_pages,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
+            tensors: 2,
             cuts: [cut].into(),
         }
     }
@@ -164,6 +165,7 @@ impl AttnCase {
             window,
             sinks: has_sinks.then_some(&sinks),
             softcap,
+            values: AttnValues::Own,
             gate: has_gate.then_some(Strided {
                 values: &gates,
                 row_stride,

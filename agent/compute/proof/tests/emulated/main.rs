@@ -74,6 +74,7 @@ emulated! {
     heads_are_normed_and_gated
     states_come_back_from_the_host_as_they_went
     experts_are_chosen_run_and_added_up
+    latents_are_kept_and_attended
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

@@ -17,7 +17,7 @@ use crate::cpu::kv_layer::KvLayer;
 use crate::cpu::memory::{Dst, Src};
 use crate::cpu::places::Places;
 use crate::cpu::queue::Exec;
-use crate::ops::AttnPaged;
+use crate::ops::{AttnPaged, AttnValues};
 use block::{AttendBlock, BlockScratch};
 use fold::{Finish, FoldBlock, reset};
 use std::cell::RefCell;
@@ -52,8 +52,11 @@ struct Attention {
     window: usize,
     sinks: Option<Src<f32>>,
     softcap: Option<f32>,
+    value_dim: usize,
+    /// Elements from a key to its value.
+    to_value: usize,
     gate: Option<Gate>,
-    /// Rows of `group · num_kv_heads · head_dim`.
+    /// Rows of `group · num_kv_heads · value_dim`.
     out: Dst<f32>,
 }
 
@@ -66,7 +69,7 @@ struct Gate {
 pub(in crate::cpu) fn attn_paged(
     op: AttnPaged<'_, CpuBackend>,
 ) -> impl FnOnce(&Exec<'_>) + Send + use<> {
-    let q_len = op.q_len();
+    let (q_len, value_dim) = (op.q_len(), op.value_dim());
     let AttnPaged {
         q,
         q_row_stride,
@@ -78,11 +81,13 @@ pub(in crate::cpu) fn attn_paged(
         window,
         sinks,
         softcap,
+        values,
         gate,
         out,
     } = op;
     let (rows, seqs) = (batch.num_tokens, batch.num_seqs);
-    let row_len = num_q_heads * kv.head_dim;
+    let row_len = num_q_heads * value_dim;
+    let kv_layer = KvLayer::new(kv, layer);
     let attention = Attention {
         q: q.src("attn q", q_len),
         q_row_stride,
@@ -96,7 +101,12 @@ pub(in crate::cpu) fn attn_paged(
         page_table_stride: batch.page_table_stride,
         num_seqs: seqs,
         num_tokens: rows,
-        layer: KvLayer::new(kv, layer),
+        value_dim,
+        to_value: match values {
+            AttnValues::Own => kv_layer.kv_stride,
+            AttnValues::OfKey(_) => 0,
+        },
+        layer: kv_layer,
         window: window.unwrap_or(usize::MAX),
         sinks: sinks.map(|sinks| sinks.src("attn sinks", num_q_heads)),
         softcap,

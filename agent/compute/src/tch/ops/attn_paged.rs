@@ -1,6 +1,6 @@
 //! Softmax over the pages of each sequence.
 
-use crate::ops::{AttnPaged, BatchView};
+use crate::ops::{AttnPaged, AttnValues, BatchView};
 use crate::tch::handle::TchBackend;
 use crate::tch::kv_layer::layer_of;
 use crate::tch::memory::{index_tensor, int, shape_of};
@@ -8,6 +8,7 @@ use std::ops::Range;
 use tch::{Kind, Tensor};
 
 pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), String> {
+    let value_dim = op.value_dim();
     let AttnPaged {
         q,
         q_row_stride,
@@ -19,6 +20,7 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
         window,
         sinks,
         softcap,
+        values,
         gate,
         out,
     } = op;
@@ -26,8 +28,14 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
     let shape = [rows, num_q_heads, head_dim];
     let q = q.strided("q", 0, shape, [q_row_stride, head_dim, 1]);
     let q = q.to_kind(Kind::Float);
-    let out = out.view("attn_paged out", shape);
-    let [keys, values] = layer_of(kv, layer);
+    let out_shape = [rows, num_q_heads, value_dim];
+    let out = out.view("attn_paged out", out_shape);
+    let tensors = layer_of(kv, layer);
+    let keys = &tensors[0];
+    let values = match values {
+        AttnValues::Own => tensors[1].shallow_clone(),
+        AttnValues::OfKey(len) => keys.narrow(3, 0, int(len)),
+    };
     // A wider one would see no more.
     let window = window.map(|window| window.min(kv.num_pages * kv.page_size));
     let scores = Scores {
@@ -37,8 +45,8 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
         sinks: sinks.map(|sinks| sinks.view("attn sinks", [num_q_heads])),
     };
     let gate = gate.map(|gate| {
-        let strides = [gate.row_stride, head_dim, 1];
-        let gate = gate.values.strided("attn gate", 0, shape, strides);
+        let strides = [gate.row_stride, value_dim, 1];
+        let gate = gate.values.strided("attn gate", 0, out_shape, strides);
         gate.to_kind(Kind::Float).sigmoid()
     });
     for Sequence { rows, len, pages } in sequences(batch, kv.page_size)? {
@@ -51,7 +59,7 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
         let span = seen - page * kv.page_size..len - page * kv.page_size;
         let attended = scores.attend(
             &q.narrow(0, first, q_len),
-            &gathered(&keys, &pages, &span),
+            &gathered(keys, &pages, &span),
             &gathered(&values, &pages, &span),
         );
         let result = match &gate {
@@ -151,7 +159,6 @@ impl Scores {
         }
         let weights = scores.softmax(-1, Kind::Float).narrow(3, 0, len);
         let out = weights.matmul(&v.unsqueeze(1));
-        out.reshape([num_q_heads, q_len, head_dim])
-            .permute([1, 0, 2])
+        out.reshape([num_q_heads, q_len, -1]).permute([1, 0, 2])
     }
 }

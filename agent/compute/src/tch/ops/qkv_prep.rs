@@ -55,7 +55,7 @@ pub(in crate::tch) fn qkv_prep(op: QkvPrep<'_, TchBackend>) -> Result<(), String
 }
 
 /// Rotates the first dimensions of each head, as many as `rope` has, by halves.
-fn rotated(x: &Tensor, rope: &Tensor) -> Tensor {
+pub(super) fn rotated(x: &Tensor, rope: &Tensor) -> Tensor {
     let rotary_dim = rope.size()[2];
     let half = rotary_dim / 2;
     let (cos, sin) = (rope.narrow(2, 0, half), rope.narrow(2, half, half));
@@ -65,7 +65,7 @@ fn rotated(x: &Tensor, rope: &Tensor) -> Tensor {
 }
 
 /// Writes `values[row]`, `[kv_head][head_dim]` each, to the slot of each row that has one.
-fn write_slots(cache: &Tensor, slots: &[u32], values: &Tensor) -> Result<(), String> {
+pub(super) fn write_slots(cache: &Tensor, slots: &[u32], values: &Tensor) -> Result<(), String> {
     let device = cache.device();
     let [num_pages, _, page_size, _] = shape_of(cache);
     let wanted = (0u32..).zip(slots).filter(|(_, slot)| **slot != NO_SLOT);

@@ -9,7 +9,9 @@ use crate::model::decoder::scratch::Scratch;
 use crate::model::kv_pool_spec::{KvGroupSpec, LayerPlace};
 use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Role};
-use pd_compute::{AttnPaged, Backend, DeviceBuffer, Epilogue, Linear, OpFeature, QkvPrep, Strided};
+use pd_compute::{
+    AttnPaged, AttnValues, Backend, DeviceBuffer, Epilogue, Linear, OpFeature, QkvPrep, Strided,
+};
 
 /// Attention of a layer on a device.
 #[derive(Debug)]
@@ -172,6 +174,7 @@ impl<B: Backend> AttentionLayer<B> {
             window: self.config.window,
             sinks: self.sinks.as_ref(),
             softcap: None,
+            values: AttnValues::Own,
             gate: self.config.gated.then_some(Strided {
                 values: &gates,
                 row_stride,

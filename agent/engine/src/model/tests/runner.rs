@@ -105,13 +105,21 @@ impl<B: Backend> Runner<B> {
                 .alloc_exportable(spec.name, dtype, len, Reach::Process)
                 .unwrap();
             let (layers, heads) = (spec.layers.len(), spec.total_heads);
-            let cut = KvCutView::page_first(region, 0, layers, heads, page_size, spec.head_dim);
+            let cut = KvCutView::page_first(
+                region,
+                0..layers,
+                spec.tensors,
+                heads,
+                page_size,
+                spec.head_dim,
+            );
             KvGroupView {
                 dtype,
                 page_size,
                 num_pages,
                 num_kv_heads: heads,
                 head_dim: spec.head_dim,
+                tensors: spec.tensors,
                 cuts: vec![cut].into(),
             }
         };

@@ -64,10 +64,9 @@ fn push_cut<B: Backend>(
     slots: &Range<usize>,
 ) {
     let size = view.dtype.size_bytes();
-    let tensors = cut.layer_stride / cut.kv_stride;
     for layer in 0..cut.num_layers {
         for head in 0..view.num_kv_heads {
-            for tensor in 0..tensors {
+            for tensor in 0..view.tensors {
                 let base =
                     head * cut.head_stride + layer * cut.layer_stride + tensor * cut.kv_stride;
                 for slot in slots.clone() {

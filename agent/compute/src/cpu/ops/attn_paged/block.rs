@@ -23,13 +23,13 @@ struct Line([f32; LANES]);
 
 /// The memory of one block, by what it holds.
 struct Parts<'a> {
-    /// `[dim][64]`.
+    /// `[key dim][64]`.
     keys: &'a mut [f32],
-    /// `[64][dim]`, where values are not f32.
+    /// `[64][value dim]`, where values are not f32.
     widened: &'a mut [f32],
     /// `[rows][64]`: scores, then weights.
     weights: &'a mut [f32],
-    /// `[rows][dim]`.
+    /// `[rows][key dim]`.
     queries: &'a mut [f32],
     depths: &'a mut Vec<Range<usize>>,
 }
@@ -37,13 +37,13 @@ struct Parts<'a> {
 // === impl BlockScratch ===
 
 impl BlockScratch {
-    fn parts(&mut self, rows: usize, dim: usize) -> Parts<'_> {
+    fn parts(&mut self, rows: usize, key_dim: usize, value_dim: usize) -> Parts<'_> {
         let Self { lines, depths } = self;
         let sizes = [
-            ATTN_BLOCK_LEN * dim,
-            ATTN_BLOCK_LEN * dim,
+            ATTN_BLOCK_LEN * key_dim,
+            ATTN_BLOCK_LEN * value_dim,
             rows * ATTN_BLOCK_LEN,
-            rows * dim,
+            rows * key_dim,
         ];
         let len = sizes.iter().sum::<usize>().div_ceil(LANES);
         if lines.len() < len {
@@ -85,7 +85,8 @@ impl Kernel for AttendBlock<'_> {
             scratch,
             partial,
         } = self;
-        let (rows, dim, layer) = (tile.rows(), tile.padded_dim(), &tile.op.layer);
+        let (rows, layer) = (tile.rows(), &tile.op.layer);
+        let (key_dim, value_dim) = (tile.padded_key_dim(), tile.padded_value_dim());
         let (lens, values_out) = partial.split_at_mut(2 * tile.padded_rows());
         let (maxima, sums) = lens.split_at_mut(tile.padded_rows());
         maxima.fill(f32::NEG_INFINITY);
@@ -96,7 +97,7 @@ impl Kernel for AttendBlock<'_> {
             weights,
             queries,
             depths,
-        } = scratch.parts(rows, dim);
+        } = scratch.parts(rows, key_dim, value_dim);
 
         let Range {
             start: first,
@@ -111,8 +112,8 @@ impl Kernel for AttendBlock<'_> {
             depths.resize(last - first, 0..layer.head_dim);
             let keys = keys.as_ptr();
             let scores = Matmul {
-                a: queries.as_ptr().add(first * dim),
-                a_stride: dim,
+                a: queries.as_ptr().add(first * key_dim),
+                a_stride: key_dim,
                 b_at: |d: usize| keys.add(d * ATTN_BLOCK_LEN),
                 c: weights.as_mut_ptr().add(first * ATTN_BLOCK_LEN),
                 c_stride: ATTN_BLOCK_LEN,
@@ -130,14 +131,14 @@ impl Kernel for AttendBlock<'_> {
                 (maxima[row], sums[row]) = exp_row::<V>(scores, &visible);
                 depths[row - first] = visible;
             }
-            let values = places.values::<V>(layer, widened);
+            let values = places.values::<V>(tile.op, widened);
             let weighted = Matmul {
                 a: weights.as_ptr().add(first * ATTN_BLOCK_LEN),
                 a_stride: ATTN_BLOCK_LEN,
                 b_at: |key: usize| values[key],
-                c: values_out.as_mut_ptr().add(first * dim),
-                c_stride: dim,
-                vectors: dim / LANES,
+                c: values_out.as_mut_ptr().add(first * value_dim),
+                c_stride: value_dim,
+                vectors: value_dim / LANES,
                 is_windowed: depths.last().is_some_and(|depth| depth.start > 0),
                 depths,
             };
@@ -153,9 +154,9 @@ impl Kernel for AttendBlock<'_> {
 unsafe fn load_queries(tile: &Tile<'_>, rows: Range<usize>, out: &mut [f32]) {
     // SAFETY: on the queue; the op writes only its output.
     let q = unsafe { tile.op.q.slice() };
-    let all = out.chunks_exact_mut(tile.padded_dim()).enumerate();
+    let all = out.chunks_exact_mut(tile.padded_key_dim()).enumerate();
     for (row, out) in all.take(rows.end).skip(rows.start) {
-        let q = &q[tile.span_of(row, tile.op.q_row_stride)];
+        let q = &q[tile.span_of(row, tile.op.q_row_stride, tile.op.layer.head_dim)];
         out.iter_mut()
             .zip(q)
             .for_each(|(out, q)| *out = q * tile.op.scale);

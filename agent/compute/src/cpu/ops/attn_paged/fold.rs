@@ -42,7 +42,7 @@ impl Kernel for FoldBlock<'_> {
             partial,
             state,
         } = self;
-        let (rows, padded_rows, dim) = (tile.rows(), tile.padded_rows(), tile.padded_dim());
+        let (rows, padded_rows, dim) = (tile.rows(), tile.padded_rows(), tile.padded_value_dim());
         assert!(partial.len() == tile.state_len() && state.len() == tile.state_len());
         let (max, rest) = state.split_at_mut(padded_rows);
         let (sum, values) = rest.split_at_mut(padded_rows);
@@ -98,15 +98,18 @@ impl Kernel for Finish<'_> {
     #[inline(always)]
     unsafe fn run<V: Sixteen>(self) {
         let Self { tile, state } = self;
-        let (op, padded_rows, dim) = (tile.op, tile.padded_rows(), tile.padded_dim());
+        let (op, padded_rows, dim) = (tile.op, tile.padded_rows(), tile.padded_value_dim());
         let (max, rest) = state.split_at(padded_rows);
         let (sum, values) = rest.split_at(padded_rows);
-        let out_stride = op.group * op.layer.num_kv_heads * op.layer.head_dim;
+        let out_stride = op.group * op.layer.num_kv_heads * op.value_dim;
         // SAFETY: on the queue; the op writes only its output.
         let sinks = op.sinks.as_ref().map(|sinks| unsafe { sinks.slice() });
         for row in 0..tile.rows() {
             // SAFETY: on the queue; a row of a tile belongs to this task alone.
-            let out = unsafe { op.out.slice_mut(tile.span_of(row, out_stride)) };
+            let out = unsafe {
+                op.out
+                    .slice_mut(tile.span_of(row, out_stride, op.value_dim))
+            };
             let values = &values[row * dim..(row + 1) * dim];
             // SAFETY: the instruction set by the caller; a row's values are whole vectors.
             unsafe {
@@ -119,7 +122,7 @@ impl Kernel for Finish<'_> {
                     }
                 }
                 if let Some(gate) = &op.gate {
-                    let span = tile.span_of(row, gate.row_stride);
+                    let span = tile.span_of(row, gate.row_stride, op.value_dim);
                     multiply_by_sigmoid::<V>(&gate.rows.slice()[span], out);
                 }
             }

@@ -1,6 +1,7 @@
 //! A block's keys, turned so that a vector holds one dimension of sixteen keys, and its values, in
 //! place where they lie as f32 or else widened.
 
+use super::Attention;
 use super::tile::Tile;
 use crate::cpu::kv_layer::{KvLayer, Region};
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
@@ -79,24 +80,25 @@ impl KeyPlaces {
     #[inline(always)]
     pub(super) unsafe fn values<V: Sixteen>(
         &self,
-        layer: &KvLayer,
+        op: &Attention,
         out: &mut [f32],
     ) -> [*const f32; ATTN_BLOCK_LEN] {
-        let dim = layer.head_dim.next_multiple_of(LANES);
+        let (layer, value_dim) = (&op.layer, op.value_dim);
+        let dim = value_dim.next_multiple_of(LANES);
         let mut values = [std::ptr::null(); ATTN_BLOCK_LEN];
         let keys = self.keys.clone();
         let placed = values[keys.clone()].iter_mut().zip(&self.at[keys.clone()]);
         for ((value, at), key) in placed.zip(keys) {
-            let at = at + layer.kv_stride;
+            let at = at + op.to_value;
             match &layer.region {
-                Region::F32(region) if dim == layer.head_dim => {
+                Region::F32(region) if dim == value_dim => {
                     // SAFETY: the place is a written slot of the region.
                     *value = unsafe { region.as_ptr().add(at) };
                 }
                 Region::F32(_) | Region::F16(_) | Region::BF16(_) => {
                     let row = &mut out[key * dim..(key + 1) * dim];
                     for (v, chunk) in row.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                        let dims = LANES.min(layer.head_dim - v * LANES);
+                        let dims = LANES.min(value_dim - v * LANES);
                         // SAFETY: the instruction set by the caller; a written slot.
                         unsafe { load::<V>(layer, at + v * LANES, dims).store(chunk.as_mut_ptr()) };
                     }

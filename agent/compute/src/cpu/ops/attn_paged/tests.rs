@@ -6,7 +6,7 @@ use crate::buffer::DeviceBuffer as _;
 use crate::cpu::Isa;
 use crate::cpu::backend::tests::{isas, mk_backend, words, zeros};
 use crate::dtype::DType;
-use crate::ops::{AttnPaged, Backend, BatchView};
+use crate::ops::{AttnPaged, AttnValues, Backend, BatchView};
 use case::{Case, Form, PLAIN, Way};
 use proptest::prelude::*;
 
@@ -110,6 +110,7 @@ fn a_page_beyond_the_pool_faults_the_queue() {
         window: None,
         sinks: None,
         softcap: None,
+        values: AttnValues::Own,
         gate: None,
         out: &zeros(&backend, case.q_len()).slice(0..case.q_len()),
     });
@@ -157,15 +158,24 @@ fn a_row_sees_nothing_of_what_lies_outside_its_window() {
     }
 }
 
+/// Values that keys of `head_dim` have.
+fn within(form: Form, head_dim: usize) -> Form {
+    let of_key = form.of_key.map(|len| len.min(head_dim));
+    Form { of_key, ..form }
+}
+
 fn forms() -> impl Strategy<Value = Form> {
     let windows = prop_oneof![Just(None), (1usize..150).prop_map(Some)];
     let softcaps = prop::sample::select(vec![None, Some(0.7f32), Some(30.0)]);
-    (windows, softcaps, any::<bool>(), any::<bool>()).prop_map(
-        |(window, softcap, has_sinks, has_gate)| Form {
+    // Latents, in whole vectors and not.
+    let of_keys = prop::sample::select(vec![None, Some(5), Some(16), Some(48)]);
+    (windows, softcaps, any::<bool>(), any::<bool>(), of_keys).prop_map(
+        |(window, softcap, has_sinks, has_gate, of_key)| Form {
             window,
             softcap,
             has_sinks,
             has_gate,
+            of_key,
             poisoned: None,
         },
     )
@@ -188,6 +198,7 @@ proptest! {
         layer in 0usize..2,
         form in forms(),
     ) {
+        let form = within(form, head_dim);
         let case = Case { group, form, ..mk_case(&kv_lens, head_dim, dtype) };
         let way = Way { isa, threads, page_size, page_shift, chunk, num_layers: 2, layer };
         let strongest = Way { isa: Isa::detect(), ..PLAIN };
@@ -206,13 +217,14 @@ proptest! {
         form in forms(),
         at in any::<prop::sample::Index>(),
     ) {
+        let form = within(form, head_dim);
         let case = Case { group, form, ..mk_case(&[kv_len], head_dim, dtype) };
         let outs = case.compute(&Way { isa, page_size, chunk, ..PLAIN });
         for position in [0, at.index(kv_len), kv_len - 1] {
             for head in 0..2 * group {
                 let expected = case.expected(0, position, head);
-                let from = position * case.q_len() + head * head_dim;
-                for (y, expected) in outs[0][from..from + head_dim].iter().zip(expected) {
+                let from = position * case.out_len() + head * case.value_dim();
+                for (y, expected) in outs[0][from..].iter().zip(expected) {
                     prop_assert!((f64::from(*y) - expected).abs() < 3e-6, "{y} {expected}");
                 }
             }

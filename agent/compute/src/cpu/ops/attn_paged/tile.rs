@@ -113,17 +113,22 @@ impl Tile<'_> {
         self.kv_head * self.op.group + row % self.op.group
     }
 
-    /// Row r's elements within a row-major matrix of batch tokens with `stride` elements each.
-    pub(super) fn span_of(&self, row: usize, stride: usize) -> Range<usize> {
-        let head_dim = self.op.layer.head_dim;
+    /// Row r's elements within a row-major matrix of batch tokens with `stride` elements each, `head_dim` for a
+    /// head.
+    pub(super) fn span_of(&self, row: usize, stride: usize, head_dim: usize) -> Range<usize> {
         let token = self.first_token + row / self.op.group;
         let at = token * stride + self.head_of(row) * head_dim;
         at..at + head_dim
     }
 
-    /// Head dim in whole vectors.
-    pub(super) fn padded_dim(&self) -> usize {
+    /// A key's elements in whole vectors.
+    pub(super) fn padded_key_dim(&self) -> usize {
         self.op.layer.head_dim.next_multiple_of(LANES)
+    }
+
+    /// A value's elements in whole vectors.
+    pub(super) fn padded_value_dim(&self) -> usize {
+        self.op.value_dim.next_multiple_of(LANES)
     }
 
     pub(super) fn padded_rows(&self) -> usize {
@@ -132,7 +137,7 @@ impl Tile<'_> {
 
     /// Elements of a state: maxima, sums of weights, weighted values.
     pub(super) fn state_len(&self) -> usize {
-        2 * self.padded_rows() + self.rows() * self.padded_dim()
+        2 * self.padded_rows() + self.rows() * self.padded_value_dim()
     }
 }
 

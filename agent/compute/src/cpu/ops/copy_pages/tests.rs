@@ -46,7 +46,14 @@ fn pages_of_all_cuts_leave_and_come_back_to_other_places() {
     });
     let cut = |i: usize, first, layers| {
         let region = regions[i].clone();
-        KvCutView::page_first(region, first, layers, KV_HEADS, PAGE_SIZE, HEAD_DIM)
+        KvCutView::page_first(
+            region,
+            first..first + layers,
+            2,
+            KV_HEADS,
+            PAGE_SIZE,
+            HEAD_DIM,
+        )
     };
     let kv = KvGroupView::<CpuBackend> {
         dtype: DType::F32,
@@ -54,6 +61,7 @@ fn pages_of_all_cuts_leave_and_come_back_to_other_places() {
         num_pages: NUM_PAGES,
         num_kv_heads: KV_HEADS,
         head_dim: HEAD_DIM,
+        tensors: 2,
         cuts: Arc::new([cut(0, 0, 2), cut(1, 2, 1)]),
     };
     assert_eq!(

@@ -35,13 +35,14 @@ fn prepare_rows(
     let backend = mk_backend(threads, isa);
     let pool_len = 3 * KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
     let region = zeros(&backend, pool_len);
-    let cut = KvCutView::page_first(region.clone(), 0, LAYERS, KV_HEADS, PAGE_SIZE, HEAD_DIM);
+    let cut = KvCutView::page_first(region.clone(), 0..LAYERS, 2, KV_HEADS, PAGE_SIZE, HEAD_DIM);
     let kv = KvGroupView::<CpuBackend> {
         dtype: DType::F32,
         page_size: PAGE_SIZE,
         num_pages: 3,
         num_kv_heads: KV_HEADS,
         head_dim: HEAD_DIM,
+        tensors: 2,
         cuts: Arc::new([cut]),
     };
     let none = words(&backend, &[]);

@@ -7,7 +7,7 @@ use crate::cpu::{CpuBackend, Isa};
 use crate::dtype::DType;
 use crate::export::Reach;
 use crate::kv::{KvCutView, KvGroupView};
-use crate::ops::{AttnPaged, Backend, BatchView, Strided};
+use crate::ops::{AttnPaged, AttnValues, Backend, BatchView, Strided};
 use half::{bf16, f16};
 use std::sync::Arc;
 
@@ -32,6 +32,8 @@ pub(super) struct Form {
     pub(super) softcap: Option<f32>,
     pub(super) has_sinks: bool,
     pub(super) has_gate: bool,
+    /// Values are the first elements of keys, as many as given.
+    pub(super) of_key: Option<usize>,
     /// A position whose key and value are NaN.
     pub(super) poisoned: Option<usize>,
 }
@@ -67,6 +69,21 @@ impl Case {
         self.num_kv_heads * self.group * self.head_dim
     }
 
+    /// Elements of a value.
+    pub(super) fn value_dim(&self) -> usize {
+        self.form.of_key.unwrap_or(self.head_dim)
+    }
+
+    /// Elements of a row of the result.
+    pub(super) fn out_len(&self) -> usize {
+        self.num_kv_heads * self.group * self.value_dim()
+    }
+
+    /// Per layer of the pool.
+    fn tensors(&self) -> usize {
+        if self.form.of_key.is_some() { 1 } else { 2 }
+    }
+
     pub(super) fn queries(&self, seq: usize) -> Vec<f32> {
         noise_floats(seq as u64, self.kv_lens[seq] * self.q_len())
     }
@@ -95,9 +112,9 @@ impl Case {
         sinks.into_iter().map(|x| 2.0 * x).collect()
     }
 
-    /// As the queries.
+    /// As the results.
     fn gates(&self, seq: usize) -> Vec<f32> {
-        let gates = noise_floats(6000 + seq as u64, self.queries(seq).len());
+        let gates = noise_floats(6000 + seq as u64, self.kv_lens[seq] * self.out_len());
         gates.into_iter().map(|x| 4.0 * x).collect()
     }
 
@@ -113,7 +130,7 @@ impl Case {
         let (q, k, v) = (
             self.queries(seq),
             self.keys(seq, false),
-            self.keys(seq, true),
+            self.keys(seq, self.form.of_key.is_none()),
         );
         let q = &q[position * self.q_len() + head * d..][..d];
         let at = |x: &[f32], key: usize, i: usize| {
@@ -144,14 +161,14 @@ impl Case {
                 .map(|key| weight(key) * at(&v, key, i))
                 .sum::<f64>()
                 / total;
-            let gate = f64::from(gates[position * self.q_len() + head * d + i]);
+            let gate = f64::from(gates[position * self.out_len() + head * self.value_dim() + i]);
             if self.form.has_gate {
                 mean / (1.0 + (-gate).exp())
             } else {
                 mean
             }
         };
-        (0..d).map(result).collect()
+        (0..self.value_dim()).map(result).collect()
     }
 
     /// All outputs, sequence by sequence.
@@ -168,9 +185,9 @@ impl Case {
             let (mut q_indptr, mut kv_lens, mut pages) = (vec![0], Vec::new(), Vec::new());
             for seq in &active {
                 let span = spans[*seq].clone();
-                let rows = span.start * self.q_len()..span.end * self.q_len();
-                q.extend(&self.queries(*seq)[rows.clone()]);
-                gate.extend(&self.gates(*seq)[rows]);
+                let rows = |len: usize| span.start * len..span.end * len;
+                q.extend(&self.queries(*seq)[rows(self.q_len())]);
+                gate.extend(&self.gates(*seq)[rows(self.out_len())]);
                 q_indptr.push((q.len() / self.q_len()) as u32);
                 kv_lens.push(span.end as u32);
                 let gone = self.first_seen(span.start) / way.page_size;
@@ -192,16 +209,9 @@ impl Case {
                 page_table_stride: stride,
                 out_slots: none,
             };
-            let out = zeros(&backend, q.len());
-            let sinks = floats(&backend, &self.sinks());
-            let gate = floats(&backend, &gate);
-            let Form {
-                window,
-                softcap,
-                has_sinks,
-                has_gate,
-                poisoned: _,
-            } = self.form;
+            let out = zeros(&backend, num_tokens * self.out_len());
+            let (sinks, gate) = (floats(&backend, &self.sinks()), floats(&backend, &gate));
+            let form = self.form;
             backend.attn_paged(AttnPaged {
                 q: &floats(&backend, &q),
                 q_row_stride: self.q_len(),
@@ -210,19 +220,20 @@ impl Case {
                 batch: &batch,
                 kv: &kv,
                 layer: way.layer,
-                window,
-                sinks: has_sinks.then_some(&sinks),
-                softcap,
-                gate: has_gate.then_some(Strided {
+                window: form.window,
+                sinks: form.has_sinks.then_some(&sinks),
+                softcap: form.softcap,
+                values: form.of_key.map_or(AttnValues::Own, AttnValues::OfKey),
+                gate: form.has_gate.then_some(Strided {
                     values: &gate,
-                    row_stride: self.q_len(),
+                    row_stride: self.out_len(),
                 }),
                 out: &out,
             });
             let out = read_floats(&backend, &out);
             for (i, seq) in active.into_iter().enumerate() {
-                let rows = q_indptr[i] as usize..q_indptr[i + 1] as usize;
-                outs[seq].extend(&out[rows.start * self.q_len()..rows.end * self.q_len()]);
+                let row = |at: u32| at as usize * self.out_len();
+                outs[seq].extend(&out[row(q_indptr[i])..row(q_indptr[i + 1])]);
             }
         }
         outs
@@ -243,14 +254,13 @@ impl Case {
         let pages_of = |len: &usize| len.div_ceil(page_size);
         let stride = self.kv_lens.iter().map(pages_of).max().unwrap();
         let num_pages = self.kv_lens.iter().map(pages_of).sum::<usize>() + 1;
-        let len = num_pages * self.num_kv_heads * num_layers * 2 * page_size * self.head_dim;
-        let region = backend
-            .alloc_exportable("kv", self.dtype, len, Reach::Process)
-            .unwrap();
+        let len =
+            num_pages * self.num_kv_heads * num_layers * self.tensors() * page_size * self.head_dim;
+        let region = backend.alloc_exportable("kv", self.dtype, len, Reach::Process).unwrap();
         let cut = KvCutView::<CpuBackend>::page_first(
             region.clone(),
-            0,
-            num_layers,
+            0..num_layers,
+            self.tensors(),
             self.num_kv_heads,
             page_size,
             self.head_dim,
@@ -265,7 +275,8 @@ impl Case {
                 next = (next + 1) % num_pages;
                 page_table[seq * stride + i] = next as u32;
                 for (slot, position) in (i * page_size..*kv_len).take(page_size).enumerate() {
-                    for (head, kv) in (0..self.num_kv_heads).flat_map(|h| [(h, 0), (h, 1)]) {
+                    let heads = (0..self.num_kv_heads).flat_map(|h| [(h, 0), (h, 1)]);
+                    for (head, kv) in heads.filter(|(_, kv)| *kv < self.tensors()) {
                         let at = next * cut.page_stride
                             + head * cut.head_stride
                             + layer * cut.layer_stride
@@ -301,6 +312,7 @@ impl Case {
             num_pages,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
+            tensors: self.tensors(),
             cuts: Arc::new([cut]),
         };
         (kv, page_table, stride)
