@@ -23,7 +23,7 @@ pub struct ModelConfig {
     /// Longest sequence that the model supports, in tokens.
     pub context_len: usize,
     pub rms_norm_eps: f32,
-    /// Norm weights are stored as w and mean 1 + w; those of mixers of their own are not.
+    /// A norm's weight is stored as w and applied as 1 + w, except for the norms within gated delta layers.
     pub norm_plus_one: bool,
     /// Multiplies what is read from the embedding table.
     pub embed_scale: Option<f32>,
@@ -131,18 +131,43 @@ pub struct MoeFfn {
     /// Of an expert.
     pub width: usize,
     pub scores: Scores,
+    /// Experts are chosen from the best groups only.
+    pub groups: Option<ExpertGroups>,
+    /// A bias is added to the scores where experts are chosen.
+    pub choice_bias: bool,
     /// The weights of a token's experts are divided by their sum.
     pub normalise: bool,
+    /// Multiplies the weights, in the end.
+    pub scale: f32,
     pub glu: Glu,
     /// The router and the experts have biases.
     pub biases: bool,
     pub shared: Option<SharedExpert>,
 }
 
-/// An expert that every token goes through, by a factor of its own between 0 and 1.
+/// Experts in groups of neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ExpertGroups {
+    pub count: usize,
+    pub chosen: usize,
+    pub score: GroupScore,
+}
+
+/// What a group of experts is chosen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupScore {
+    /// The score of its best expert.
+    Best,
+    SumOfTwoBest,
+}
+
+/// An expert that every token goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SharedExpert {
     pub width: usize,
+    /// A token decides on a factor between 0 and 1 for what it makes.
+    pub gated: bool,
 }
 
 /// What an expert's product with a token becomes.
@@ -151,6 +176,7 @@ pub struct SharedExpert {
 pub enum Scores {
     /// The softmax over all experts.
     Softmax,
+    Sigmoid,
     /// The softmax over the token's experts.
     SoftmaxOfChosen,
 }

@@ -12,6 +12,7 @@ mod qwen3;
 mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 
 use super::config::Family;
 pub(super) use def::{FamilyDef, GgufFamily};
@@ -26,6 +27,7 @@ const FAMILIES: &[&FamilyDef] = &[
     &qwen3_5::QWEN3_5,
     &qwen3_5_moe::QWEN3_5_MOE,
     &qwen3_moe::QWEN3_MOE,
+    &qwen3_next::QWEN3_NEXT,
 ];
 
 /// The family that answers to a `model_type` of config.json.

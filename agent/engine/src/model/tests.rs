@@ -141,7 +141,7 @@ fn likeliest(row: &[f32]) -> u32 {
 }
 
 /// Tiny checkpoints of every family.
-const MODELS: [&str; 11] = [
+const MODELS: [&str; 12] = [
     "tiny-gemma3",
     "tiny-gpt-oss",
     "tiny-gpt-oss-mxfp4",
@@ -153,6 +153,7 @@ const MODELS: [&str; 11] = [
     "tiny-qwen3-5",
     "tiny-qwen3-5-moe",
     "tiny-qwen3-moe",
+    "tiny-qwen3-next",
 ];
 
 #[test]

@@ -36,6 +36,9 @@ pub enum LayerRole {
     DeltaZ,
     DeltaB,
     DeltaA,
+    /// The same rows grouped by key head: q, k, v and z of each; β and the decay of each.
+    DeltaQkvz,
+    DeltaBa,
     /// `[channels][1][taps]`.
     Conv,
     ALog,
@@ -55,6 +58,8 @@ pub enum LayerRole {
     /// The factor of that expert.
     SharedGate,
     RouterBias,
+    /// Added to scores where experts are chosen.
+    ChoiceBias,
     /// Of one expert, which files with a tensor for each have.
     Expert(usize, ExpertRole),
     /// Of all experts of the layer, one after another.
@@ -130,7 +135,11 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         LayerRole::DtBias => "linear_attn.dt_bias",
         LayerRole::DeltaNorm => "linear_attn.norm.weight",
         LayerRole::DeltaOut => "linear_attn.out_proj.weight",
-        LayerRole::MixerOutNorm | LayerRole::FfnOutNorm => return None,
+        LayerRole::MixerOutNorm
+        | LayerRole::FfnOutNorm
+        | LayerRole::DeltaQkvz
+        | LayerRole::DeltaBa
+        | LayerRole::ChoiceBias => return None,
         LayerRole::FfnNorm => "post_attention_layernorm.weight",
         LayerRole::Gate => "mlp.gate_proj.weight",
         LayerRole::Up => "mlp.up_proj.weight",
@@ -168,7 +177,19 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
     Some(format!("{prefix}layers.{layer}.{name}"))
 }
 
-/// The names that llama.cpp gives tensors, which are the same in all its architectures.
+/// The names of a family whose layers have `own` ones for some roles, or (`None`) no tensors of them, and those of a
+/// llama for the others.
+pub fn hf_with(own: &[(LayerRole, Option<&str>)], role: Role, prefix: &str) -> Option<String> {
+    let Role::Layer(layer, of_layer) = role else {
+        return hf(role, prefix);
+    };
+    match own.iter().find(|(role, _)| *role == of_layer) {
+        Some((_, name)) => name.map(|name| format!("{prefix}layers.{layer}.{name}")),
+        None => hf(role, prefix),
+    }
+}
+
+/// The names that llama.cpp gives the tensors of the architectures that are read, the same in all of them.
 pub fn gguf(role: Role) -> Option<String> {
     let (layer, role) = match role {
         Role::Embedding => return Some("token_embd.weight".to_owned()),
@@ -187,9 +208,7 @@ pub fn gguf(role: Role) -> Option<String> {
         LayerRole::VBias => "attn_v.bias",
         LayerRole::QNorm => "attn_q_norm.weight",
         LayerRole::KNorm => "attn_k_norm.weight",
-        LayerRole::Sinks => "attn_sinks.weight",
         LayerRole::O => "attn_output.weight",
-        LayerRole::OBias => "attn_output.bias",
         LayerRole::DeltaQkv
         | LayerRole::DeltaZ
         | LayerRole::DeltaB
@@ -198,20 +217,23 @@ pub fn gguf(role: Role) -> Option<String> {
         | LayerRole::ALog
         | LayerRole::DtBias
         | LayerRole::DeltaNorm
-        | LayerRole::DeltaOut => return None,
-        LayerRole::MixerOutNorm => "post_attention_norm.weight",
+        | LayerRole::DeltaOut
+        | LayerRole::DeltaQkvz
+        | LayerRole::DeltaBa
+        | LayerRole::ChoiceBias
+        | LayerRole::Sinks
+        | LayerRole::OBias
+        | LayerRole::MixerOutNorm
+        | LayerRole::FfnOutNorm
+        | LayerRole::Shared(_)
+        | LayerRole::SharedGate
+        | LayerRole::RouterBias
+        | LayerRole::Expert(..) => return None,
         LayerRole::FfnNorm => "ffn_norm.weight",
-        LayerRole::FfnOutNorm => "post_ffw_norm.weight",
         LayerRole::Gate => "ffn_gate.weight",
         LayerRole::Up => "ffn_up.weight",
         LayerRole::Down => "ffn_down.weight",
         LayerRole::Router => "ffn_gate_inp.weight",
-        LayerRole::Shared(ExpertRole::Gate) => "ffn_gate_shexp.weight",
-        LayerRole::Shared(ExpertRole::Up) => "ffn_up_shexp.weight",
-        LayerRole::Shared(ExpertRole::Down) => "ffn_down_shexp.weight",
-        LayerRole::SharedGate => "ffn_gate_inp_shexp.weight",
-        LayerRole::RouterBias => "ffn_gate_inp.bias",
-        LayerRole::Expert(..) => return None,
         LayerRole::Experts(role) => match role {
             ExpertsRole::Gate => "ffn_gate_exps.weight",
             ExpertsRole::Up => "ffn_up_exps.weight",
@@ -223,8 +245,8 @@ pub fn gguf(role: Role) -> Option<String> {
             | ExpertsRole::GateUpScales
             | ExpertsRole::DownBlocks
             | ExpertsRole::DownScales
-            | ExpertsRole::GateUpBias => return None,
-            ExpertsRole::DownBias => "ffn_down_exps.bias",
+            | ExpertsRole::GateUpBias
+            | ExpertsRole::DownBias => return None,
         },
     };
     Some(format!("blk.{layer}.{name}"))

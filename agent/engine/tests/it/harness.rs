@@ -11,7 +11,7 @@ pub(crate) const LLAMA: &str = "tiny-llama";
 /// Has recurrent states.
 pub(crate) const QWEN3_5: &str = "tiny-qwen3-5";
 /// One of each family that differs in what layers do.
-pub(crate) const MODELS: [&str; 9] = [
+pub(crate) const MODELS: [&str; 10] = [
     LLAMA,
     "tiny-gemma3",
     "tiny-gpt-oss-mxfp4",
@@ -21,6 +21,7 @@ pub(crate) const MODELS: [&str; 9] = [
     "tiny-qwen3-moe",
     QWEN3_5,
     "tiny-qwen3-5-moe",
+    "tiny-qwen3-next",
 ];
 
 /// All events of a request as one.

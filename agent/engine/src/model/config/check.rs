@@ -2,8 +2,8 @@
 //! bounds are mistakes.
 
 use super::{
-    Attention, ConfigError, DenseFfn, Ffn, GatedDelta, Glu, Mixer, ModelConfig, MoeFfn, Rope,
-    SharedExpert, invalid,
+    Attention, ConfigError, DenseFfn, ExpertGroups, Ffn, GatedDelta, Glu, GroupScore, Mixer,
+    ModelConfig, MoeFfn, Rope, SharedExpert, invalid,
 };
 use crate::model::rope::inverse_frequencies;
 use std::fmt::Display;
@@ -72,6 +72,10 @@ impl ModelConfig {
                 Ffn::Moe(moe) => check.experts(moe)?,
             }
         }
+        // Those that no layer uses make tables, too.
+        for rope in &self.ropes {
+            check.rope(rope, MAX_HEAD_DIM)?;
+        }
         let special = self.eos_token_ids.iter().chain(&self.bos_token_id);
         for &id in special {
             if id as usize >= self.vocab_size {
@@ -130,9 +134,35 @@ impl Check<'_> {
         self.within("number of a token's experts", moe.top_k, moe.num_experts)?;
         self.within("size of an expert", moe.width, MAX_WIDTH)?;
         self.glu(moe.glu)?;
-        moe.shared.map_or(Ok(()), |SharedExpert { width }| {
-            self.within("size of the shared expert", width, MAX_WIDTH)
-        })
+        self.positive("scale of experts' weights", f64::from(moe.scale))?;
+        if let Some(groups) = moe.groups {
+            self.groups(moe, groups)?;
+        }
+        moe.shared
+            .map_or(Ok(()), |SharedExpert { width, gated: _ }| {
+                self.within("size of the shared expert", width, MAX_WIDTH)
+            })
+    }
+
+    fn groups(&self, moe: &MoeFfn, groups: ExpertGroups) -> Result<(), ConfigError> {
+        let ExpertGroups {
+            count,
+            chosen,
+            score,
+        } = groups;
+        let least = match score {
+            GroupScore::Best => 1,
+            GroupScore::SumOfTwoBest => 2,
+        };
+        self.within("number of groups of experts", count, moe.num_experts)?;
+        if !moe.num_experts.is_multiple_of(count) || moe.num_experts / count < least {
+            let experts = moe.num_experts;
+            let expected = format!("equal groups of {least} or more of the {experts} experts");
+            return Err(self.invalid("number of groups of experts", count, expected));
+        }
+        self.within("number of a token's groups of experts", chosen, count)?;
+        let choice = moe.num_experts / count * chosen;
+        self.within("number of a token's experts", moe.top_k, choice)
     }
 
     fn glu(&self, glu: Glu) -> Result<(), ConfigError> {

@@ -148,7 +148,7 @@ fn a_refusal_names_file_key_value_and_what_is_supported() {
         refusal("model_type", json!("mamba2")),
         "m/config.json: model_type is \"mamba2\", which is not supported; supported: gemma3, \
          gemma3_text, gpt_oss, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_5_moe, \
-         qwen3_5_moe_text, qwen3_moe"
+         qwen3_5_moe_text, qwen3_moe, qwen3_next"
     );
     assert_eq!(
         refusal(

@@ -80,7 +80,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.weights.contains(role)
     }
 
-    /// Whether files of this kind have a tensor of the role.
+    /// Whether the family names a tensor of the role in this kind of file.
     pub(crate) fn has_name(&self, role: Role) -> bool {
         self.weights.name(role).is_some()
     }
@@ -244,7 +244,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.upload("norm weight or gate", &values)
     }
 
-    /// A role's `rows × columns` matrix, in F32 on the device.
+    /// The `rows × columns` matrix of a role, on the device in F32.
     pub(crate) fn table(
         &mut self,
         role: Role,

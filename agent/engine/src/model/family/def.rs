@@ -14,8 +14,8 @@ pub(crate) struct FamilyDef {
     pub(crate) architectures: &'static [&'static str],
     /// Keys of config.json, of those that not every family has, that change no number.
     pub(crate) neutral: &'static [&'static str],
-    /// Keys of other parts of a model, beside the decoder's, which are then in `text_config`. `None`: no such files
-    /// are known.
+    /// Keys that files of multimodal models have beside `text_config`, which then holds the decoder's. `None`: the
+    /// family has no such files.
     pub(crate) towers: Option<&'static [&'static str]>,
     /// What the family's class in transformers takes for keys of config.json that are not written. A key that is
     /// `null` is written.

@@ -1,7 +1,7 @@
 //! Gemma 3: norms before and after attention and the feed-forward, a feed-forward with GELU, scaled
-//! embeddings, and layers that attend within a window between some that attend to all. The two kinds
-//! rotate by thetas of their own. Norms are stored as w and mean 1 + w. Files of models that see have a
-//! tower beside the decoder, which is not read.
+//! embeddings, and layers that attend within a window between some that attend to all. Each kind rotates
+//! by its own theta. A norm's weight is stored as w and applied as 1 + w. Files of models for images have a
+//! vision tower beside the decoder, which is not read.
 
 use super::def::FamilyDef;
 use crate::model::config::fields::Fields;
@@ -127,25 +127,22 @@ fn ropes(fields: &Fields, family: Family, head_dim: usize) -> Result<[Rope; 2], 
     ])
 }
 
-/// Norms of other names than in a llama, where the one before the feed-forward has the name that the one
-/// after attention has here.
-const NORMS: [(LayerRole, &str); 3] = [
-    (LayerRole::MixerOutNorm, "post_attention"),
-    (LayerRole::FfnNorm, "pre_feedforward"),
-    (LayerRole::FfnOutNorm, "post_feedforward"),
+/// The norm before the feed-forward has another name than in a llama, where its name is that of the norm after
+/// attention here.
+const NAMES: &[(LayerRole, Option<&str>)] = &[
+    (
+        LayerRole::MixerOutNorm,
+        Some("post_attention_layernorm.weight"),
+    ),
+    (LayerRole::FfnNorm, Some("pre_feedforward_layernorm.weight")),
+    (
+        LayerRole::FfnOutNorm,
+        Some("post_feedforward_layernorm.weight"),
+    ),
 ];
 
 fn hf_names(role: Role, prefix: &str) -> Option<String> {
-    let norm = |layer, of_layer| {
-        let (_, norm) = NORMS.iter().find(|(role, _)| *role == of_layer)?;
-        Some(format!("{prefix}layers.{layer}.{norm}_layernorm.weight"))
-    };
-    match role {
-        Role::Layer(layer, of_layer) => norm(layer, of_layer).or_else(|| names::hf(role, prefix)),
-        Role::Embedding | Role::OutputNorm | Role::LmHead | Role::RopeFactors => {
-            names::hf(role, prefix)
-        }
-    }
+    names::hf_with(NAMES, role, prefix)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const FULL_INTERVAL: usize = 2;
 pub(super) static GPT_OSS: FamilyDef = FamilyDef {
     model_types: &["gpt_oss"],
     architectures: &["GptOssForCausalLM"],
-    // Two of them say again what other keys say, and the class reads neither.
+    // The first two repeat what other keys say, and the class does not read them.
     neutral: &[
         "experts_per_token",
         "initial_context_length",
@@ -85,6 +85,9 @@ fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
         top_k: fields.size("num_experts_per_tok")?,
         width: fields.size("intermediate_size")?,
         scores: Scores::SoftmaxOfChosen,
+        groups: None,
+        choice_bias: false,
+        scale: 1.0,
         normalise: false,
         glu: Glu::ClampedSilu {
             alpha: narrow(fields.positive("swiglu_alpha")?),
@@ -95,31 +98,23 @@ fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
     })
 }
 
-/// The names of a llama but for the router's, and experts that lie the other way round unless they are in
-/// MXFP4.
+/// Experts lie the other way round unless they are in MXFP4.
+const NAMES: &[(LayerRole, Option<&str>)] = &[
+    (LayerRole::Router, Some("mlp.router.weight")),
+    (LayerRole::RouterBias, Some("mlp.router.bias")),
+    (LayerRole::Experts(ExpertsRole::GateUp), None),
+    (
+        LayerRole::Experts(ExpertsRole::GateUpColumns),
+        Some("mlp.experts.gate_up_proj"),
+    ),
+    (
+        LayerRole::Experts(ExpertsRole::DownColumns),
+        Some("mlp.experts.down_proj"),
+    ),
+];
+
 fn hf_names(role: Role, prefix: &str) -> Option<String> {
-    let Role::Layer(layer, of_layer) = role else {
-        return names::hf(role, prefix);
-    };
-    if of_layer == LayerRole::Experts(ExpertsRole::GateUp) {
-        return None;
-    }
-    let own = [
-        (LayerRole::Router, "router.weight"),
-        (LayerRole::RouterBias, "router.bias"),
-        (
-            LayerRole::Experts(ExpertsRole::GateUpColumns),
-            "experts.gate_up_proj",
-        ),
-        (
-            LayerRole::Experts(ExpertsRole::DownColumns),
-            "experts.down_proj",
-        ),
-    ];
-    match own.iter().find(|(role, _)| *role == of_layer) {
-        Some((_, name)) => Some(format!("{prefix}layers.{layer}.mlp.{name}")),
-        None => names::hf(role, prefix),
-    }
+    names::hf_with(NAMES, role, prefix)
 }
 
 #[cfg(test)]

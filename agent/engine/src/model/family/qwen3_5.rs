@@ -1,6 +1,6 @@
-//! Qwen3.5, dense: three layers of the gated delta rule, then one of attention with gates, of whose heads a
-//! part is rotated. Norms are stored as w and mean 1 + w, but for that of the delta layers. Files of models
-//! that see have a tower beside the decoder, which is not read.
+//! Qwen3.5, dense: three layers of the gated delta rule, then one of gated attention, which rotates a part of each
+//! head. A norm's weight is stored as w and applied as 1 + w, except in the delta layers. Files of models for
+//! images have a vision tower beside the decoder, which is not read.
 
 use super::def::FamilyDef;
 use crate::model::config::fields::Fields;
@@ -18,6 +18,9 @@ pub(super) const TOWERS: &[&str] = &[
     "vision_end_token_id",
     "vision_start_token_id",
 ];
+
+/// Keys of the rotation, whose pairs may be divided among the coordinates of images; text has one position for all.
+pub(super) const IMAGE_ROPE: &[&str] = &["mrope_section", "mrope_interleaved"];
 
 pub(super) static QWEN3_5: FamilyDef = FamilyDef {
     model_types: &["qwen3_5", "qwen3_5_text"],
@@ -43,14 +46,16 @@ pub(super) fn absent() -> Vec<(&'static str, Value)> {
 }
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    decoder(fields, QWEN3_5.family(), fields.dense_ffn()?)
+    let ffns = vec![fields.dense_ffn()?; fields.num_layers()?];
+    decoder(fields, QWEN3_5.family(), ffns, IMAGE_ROPE)
 }
 
-/// A decoder of this kind with `ffn` in all layers.
+/// A decoder of this kind with a feed-forward for each layer.
 pub(super) fn decoder(
     fields: &Fields,
     family: Family,
-    ffn: Ffn,
+    ffns: Vec<Ffn>,
+    neutral_in_rope: &[&str],
 ) -> Result<ModelConfig, ConfigError> {
     fields.expect_off("attention_bias")?;
     fields.expect_off("mtp_use_dedicated_embeddings")?;
@@ -64,7 +69,7 @@ pub(super) fn decoder(
         ..fields.attention()?
     };
     let delta = gated_delta(fields)?;
-    let layer = |is_full| LayerConfig {
+    let layer = |(is_full, ffn)| LayerConfig {
         mixer: if is_full {
             Mixer::Attention(attention)
         } else {
@@ -74,8 +79,8 @@ pub(super) fn decoder(
     };
     let interval = fields.size_opt("full_attention_interval")?;
     let is_full = fields.full_layers("linear_attention", interval.unwrap_or(0))?;
-    let layers = is_full.into_iter().map(layer).collect();
-    let rope = fields.partial_rope(family, attention.head_dim)?;
+    let layers = is_full.into_iter().zip(ffns).map(layer).collect();
+    let rope = fields.partial_rope(family, attention.head_dim, neutral_in_rope)?;
     let config = fields.model(family, vec![rope], layers)?;
     Ok(ModelConfig {
         norm_plus_one: true,

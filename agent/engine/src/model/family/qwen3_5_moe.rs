@@ -2,7 +2,7 @@
 //! place of the feed-forward.
 
 use super::def::FamilyDef;
-use super::qwen3_5::{self, TOWERS, decoder};
+use super::qwen3_5::{self, IMAGE_ROPE, TOWERS, decoder};
 use super::qwen3_moe;
 use crate::model::config::fields::Fields;
 use crate::model::config::{ConfigError, Ffn, ModelConfig, MoeFfn, SharedExpert};
@@ -29,14 +29,23 @@ pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
 };
 
 fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
-    let ffn = Ffn::Moe(MoeFfn {
+    let experts = MoeFfn {
         normalise: true,
+        ..experts(fields)?
+    };
+    let ffns = vec![Ffn::Moe(experts); fields.num_layers()?];
+    decoder(fields, QWEN3_5_MOE.family(), ffns, IMAGE_ROPE)
+}
+
+/// Experts, and one that all tokens share.
+pub(super) fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
+    Ok(MoeFfn {
         shared: Some(SharedExpert {
             width: fields.size("shared_expert_intermediate_size")?,
+            gated: true,
         }),
         ..qwen3_moe::experts(fields)?
-    });
-    decoder(fields, QWEN3_5_MOE.family(), ffn)
+    })
 }
 
 #[cfg(test)]

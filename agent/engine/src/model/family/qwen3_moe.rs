@@ -61,12 +61,12 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
         mixer: Mixer::Attention(attention),
         ffn,
     };
-    let layers = ffns(fields)?.into_iter().map(layer);
+    let layers = ffns(fields, experts(fields)?)?.into_iter().map(layer);
     fields.model(family, vec![rope], layers.collect())
 }
 
 /// Experts in the layers of every `decoder_sparse_step`, but for `mlp_only_layers`.
-fn ffns(fields: &Fields) -> Result<Vec<Ffn>, ConfigError> {
+pub(super) fn ffns(fields: &Fields, experts: MoeFfn) -> Result<Vec<Ffn>, ConfigError> {
     const STEP: &str = "decoder_sparse_step";
     let dense_layers = fields.sizes("mlp_only_layers")?;
     let step = fields.size_opt(STEP)?.unwrap_or(1);
@@ -74,10 +74,9 @@ fn ffns(fields: &Fields) -> Result<Vec<Ffn>, ConfigError> {
         let expected = "1 or more".to_owned();
         return Err(invalid(fields.file(), STEP, step, expected));
     }
-    let experts = Ffn::Moe(experts(fields)?);
     let ffn = |layer: usize| {
         if (layer + 1).is_multiple_of(step) && !dense_layers.contains(&layer) {
-            Ok(experts)
+            Ok(Ffn::Moe(experts))
         } else {
             fields.dense_ffn()
         }
@@ -106,6 +105,9 @@ pub(super) fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
         normalise: fields.flag("norm_topk_prob")?.unwrap_or(false),
         glu: Glu::Silu,
         biases: false,
+        groups: None,
+        choice_bias: false,
+        scale: 1.0,
         shared: None,
     })
 }

@@ -13,8 +13,8 @@ use crate::model::ffn::glu;
 use crate::model::load_error::LoadError;
 use crate::weights::{ExpertsRole, LayerRole, Role};
 use pd_compute::{
-    Backend, DeviceBuffer as _, Epilogue, ExpertBias, ExpertMatrices as _, Linear, MoeExperts,
-    MoeFinish, MoeRoute, OpFeature, Routing, Scores,
+    Backend, DeviceBuffer as _, Epilogue, ExpertBias, ExpertGroups, ExpertMatrices as _,
+    GroupScore, Linear, MoeExperts, MoeFinish, MoeRoute, OpFeature, Routing, Scores,
 };
 use shared::SharedExpert;
 use stored::StoredExperts;
@@ -25,6 +25,8 @@ pub(crate) struct MoeLayer<B: Backend> {
     config: MoeFfn,
     /// A row for each expert.
     router: B::Weight,
+    /// `F32 [experts]`.
+    choice_bias: Option<B::Buffer>,
     experts: B::Experts,
     shared: Option<SharedExpert<B>>,
     biases: Option<Biases<B>>,
@@ -57,6 +59,17 @@ pub(super) fn needs(config: &MoeFfn) -> Vec<OpFeature> {
     others.chain([OpFeature::Experts]).collect()
 }
 
+fn expert_groups(groups: config::ExpertGroups) -> ExpertGroups {
+    ExpertGroups {
+        count: groups.count,
+        chosen: groups.chosen,
+        score: match groups.score {
+            config::GroupScore::Best => GroupScore::Best,
+            config::GroupScore::SumOfTwoBest => GroupScore::SumOfTwoBest,
+        },
+    }
+}
+
 // === impl Biases ===
 
 impl<B: Backend> Biases<B> {
@@ -84,9 +97,14 @@ impl<B: Backend> MoeLayer<B> {
         let router = loader.matrix(role, config.num_experts, loader.hidden_size())?;
         let stored = StoredExperts::find(loader, layer, config)?;
         let biases = config.biases.then(|| Biases::load(loader, layer, config));
+        let role = Role::Layer(layer, LayerRole::ChoiceBias);
+        let choice_bias = config
+            .choice_bias
+            .then(|| loader.vector(role, config.num_experts));
         Ok(Self {
             config: *config,
             biases: biases.transpose()?,
+            choice_bias: choice_bias.transpose()?,
             router: loader.pack(&[router], false)?,
             experts: loader.pack_experts(&stored.sources())?,
             shared: config
@@ -123,7 +141,9 @@ impl<B: Backend> MoeLayer<B> {
             num_experts,
             top_k,
             scores,
+            groups,
             normalise,
+            scale,
             glu,
             ..
         } = self.config;
@@ -140,16 +160,17 @@ impl<B: Backend> MoeLayer<B> {
         cx.backend.moe_route(MoeRoute {
             logits: &space.logits,
             num_experts,
-            choice_bias: None,
+            choice_bias: self.choice_bias.as_ref(),
             routing: Routing {
                 top_k,
                 scores: match scores {
                     config::Scores::Softmax => Scores::Softmax,
+                    config::Scores::Sigmoid => Scores::Sigmoid,
                     config::Scores::SoftmaxOfChosen => Scores::SoftmaxOfChosen,
                 },
-                groups: None,
+                groups: groups.map(expert_groups),
                 normalise,
-                scale: 1.0,
+                scale,
             },
             chosen: &space.chosen,
             weights: &space.weights,

@@ -8,7 +8,7 @@ use crate::model::decoder::scratch::Scratch;
 use crate::model::kv_pool_spec::{LayerPlace, StateDtype, StateSpec, StateTensorSpec};
 use crate::model::load_error::LoadError;
 use crate::model::step::StepStates;
-use crate::weights::{LayerRole, Role};
+use crate::weights::{LayerRole, Matrix, Role};
 use pd_compute::{
     Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, Linear, OpFeature, Strided,
 };
@@ -85,6 +85,47 @@ fn row_width(config: &GatedDelta) -> usize {
     config.qkv_width() + config.v_width() + 2 * config.num_v_heads
 }
 
+/// The rows of q, k, v, z, b and a, in this order.
+fn projection<'a, B: Backend>(
+    loader: &mut Loader<'a, B>,
+    layer: usize,
+    config: &GatedDelta,
+) -> Result<Vec<Matrix<'a>>, LoadError> {
+    let (hidden, heads) = (loader.hidden_size(), config.num_v_heads);
+    let (qkv_width, v_width) = (config.qkv_width(), config.v_width());
+    let role = |role| Role::Layer(layer, role);
+    if !loader.has_name(role(LayerRole::DeltaQkvz)) {
+        return Ok(vec![
+            loader.matrix(role(LayerRole::DeltaQkv), qkv_width, hidden)?,
+            loader.matrix(role(LayerRole::DeltaZ), v_width, hidden)?,
+            loader.matrix(role(LayerRole::DeltaB), heads, hidden)?,
+            loader.matrix(role(LayerRole::DeltaA), heads, hidden)?,
+        ]);
+    }
+    let qkvz = loader.matrix(role(LayerRole::DeltaQkvz), qkv_width + v_width, hidden)?;
+    let ba = loader.matrix(role(LayerRole::DeltaBa), 2 * heads, hidden)?;
+    let (groups, of_group) = (config.num_k_heads, heads / config.num_k_heads);
+    let (k, v) = (config.k_dim, of_group * config.v_dim);
+    Ok(vec![
+        qkvz.rows(ungrouped(groups, [k, k, v, v])),
+        ba.rows(ungrouped(groups, [of_group; 2])),
+    ])
+}
+
+/// Where the rows of each part of all groups lie, part after part, in rows that are ordered by group.
+fn ungrouped<const N: usize>(groups: usize, lens: [usize; N]) -> impl Iterator<Item = usize> {
+    let group_len: usize = lens.iter().sum();
+    let mut start = 0;
+    lens.into_iter().flat_map(move |len| {
+        let first = start;
+        start += len;
+        (0..groups).flat_map(move |group| {
+            let at = group * group_len + first;
+            at..at + len
+        })
+    })
+}
+
 // === impl GatedDeltaLayer ===
 
 impl<B: Backend> GatedDeltaLayer<B> {
@@ -96,12 +137,7 @@ impl<B: Backend> GatedDeltaLayer<B> {
         let (hidden, heads) = (loader.hidden_size(), config.num_v_heads);
         let (qkv_width, v_width) = (config.qkv_width(), config.v_width());
         let role = |role| Role::Layer(layer, role);
-        let parts = [
-            loader.matrix(role(LayerRole::DeltaQkv), qkv_width, hidden)?,
-            loader.matrix(role(LayerRole::DeltaZ), v_width, hidden)?,
-            loader.matrix(role(LayerRole::DeltaB), heads, hidden)?,
-            loader.matrix(role(LayerRole::DeltaA), heads, hidden)?,
-        ];
+        let parts = projection(loader, layer, config)?;
         let out = loader.matrix(role(LayerRole::DeltaOut), hidden, v_width)?;
         // In f64, so that rounding does not depend on a library's version.
         let decay = |log: f32| narrow(-f64::from(log).exp());

@@ -54,6 +54,7 @@ fn each_tensor_that_is_missing_or_of_a_wrong_shape_is_named() {
         "tiny-qwen3-5",
         "tiny-qwen3-5-moe",
         "tiny-qwen3-moe",
+        "tiny-qwen3-next",
     ] {
         let bytes = fs::read(golden(model).join("model.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();

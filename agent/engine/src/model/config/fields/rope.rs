@@ -32,12 +32,13 @@ impl Fields {
         Ok(rope)
     }
 
-    /// The one rotation of all layers, of a part of each head. Pairs may be divided among the coordinates of
-    /// images; text has one position for all.
+    /// The one rotation of all layers, of a part of each head. Keys of its parameters that are `neutral` change
+    /// nothing.
     pub(crate) fn partial_rope(
         &self,
         family: Family,
         head_dim: usize,
+        neutral: &[&str],
     ) -> Result<Rope, ConfigError> {
         const FACTOR: &str = "partial_rotary_factor";
         let parameters = self.rope_parameters()?;
@@ -56,7 +57,7 @@ impl Fields {
         let rotary_dim = (head_dim as f64 * factor) as usize;
         let rope = self.rope_of(parameters.as_ref(), THETA, rotary_dim)?;
         if let Some(parameters) = parameters {
-            parameters.refuse_unknown(family, &["mrope_section", "mrope_interleaved"])?;
+            parameters.refuse_unknown(family, neutral)?;
         }
         Ok(rope)
     }

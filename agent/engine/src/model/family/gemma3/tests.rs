@@ -109,6 +109,16 @@ fn both_forms_of_rope_settings_are_read() {
 }
 
 #[test]
+fn a_rotation_that_no_layer_uses_is_checked_too() {
+    let config = with(|text| {
+        text["layer_types"] = json!(vec!["full_attention"; 34]);
+        text["rope_local_base_freq"] = json!(1e-300);
+    });
+    let message = read(&config).unwrap_err().to_string();
+    assert!(message.contains("frequencies of rope is"), "{message}");
+}
+
+#[test]
 fn layers_are_full_as_the_file_says() {
     let full = |config: &Value| -> Vec<usize> {
         let layers = read(config).unwrap().layers.into_iter().enumerate();

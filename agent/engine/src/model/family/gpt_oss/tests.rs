@@ -28,6 +28,9 @@ fn expected() -> ModelConfig {
         top_k: 4,
         width: 2880,
         scores: Scores::SoftmaxOfChosen,
+        groups: None,
+        choice_bias: false,
+        scale: 1.0,
         normalise: false,
         glu: Glu::ClampedSilu {
             alpha: 1.702,

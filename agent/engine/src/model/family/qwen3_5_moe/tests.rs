@@ -37,10 +37,16 @@ fn the_published_configuration_is_read() {
         top_k: 8,
         width: 512,
         scores: Scores::Softmax,
+        groups: None,
+        choice_bias: false,
+        scale: 1.0,
         normalise: true,
         glu: Glu::Silu,
         biases: false,
-        shared: Some(SharedExpert { width: 512 }),
+        shared: Some(SharedExpert {
+            width: 512,
+            gated: true,
+        }),
     });
     let layer = |mixer| LayerConfig { mixer, ffn };
     let [delta, attention] = [layer(delta), layer(attention)];

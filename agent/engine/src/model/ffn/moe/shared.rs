@@ -1,4 +1,4 @@
-//! The expert that every token goes through, by a factor that a token decides for itself.
+//! The expert that every token goes through, by a factor that a token may decide for itself.
 
 use crate::model::config;
 use crate::model::decoder::layer_cx::LayerCx;
@@ -15,7 +15,7 @@ pub(super) struct SharedExpert<B: Backend> {
     gate_up: B::Weight,
     down: B::Weight,
     /// One row: the factor before its sigmoid.
-    gate: B::Weight,
+    gate: Option<B::Weight>,
 }
 
 // === impl SharedExpert ===
@@ -34,13 +34,17 @@ impl<B: Backend> SharedExpert<B> {
             loader.matrix(shared(ExpertRole::Up), width, hidden)?,
         ];
         let down = loader.matrix(shared(ExpertRole::Down), hidden, width)?;
-        let gate = loader.matrix(role(LayerRole::SharedGate), 1, hidden)?;
+        let gate = if config.gated {
+            Some(loader.matrix(role(LayerRole::SharedGate), 1, hidden)?)
+        } else {
+            None
+        };
         let gate_up = loader.pack(&gate_up, true)?;
         loader.reserve(&gate_up, Epilogue::SwiGlu)?;
         Ok(Self {
             gate_up,
             down: loader.pack(&[down], false)?,
-            gate: loader.pack(&[gate], false)?,
+            gate: gate.map(|gate| loader.pack(&[gate], false)).transpose()?,
         })
     }
 
@@ -66,10 +70,13 @@ impl<B: Backend> SharedExpert<B> {
         let (normed, gated) = (&cx.space.normed, &cx.space.gated);
         linear(normed, &self.gate_up, Epilogue::SwiGlu, gated);
         linear(gated, &self.down, Epilogue::Store, &shared.values);
-        linear(normed, &self.gate, Epilogue::Store, &shared.gate);
+        let gate = self.gate.as_ref().map(|gate| {
+            linear(normed, gate, Epilogue::Store, &shared.gate);
+            &shared.gate
+        });
         SharedRows {
             values: &shared.values,
-            gate: Some(&shared.gate),
+            gate,
         }
     }
 }
