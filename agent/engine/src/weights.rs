@@ -225,7 +225,7 @@ impl Weights {
         Ok(match self {
             Self::Gguf {
                 permuted_qk: true, ..
-            } => matrix.unpermuted(heads),
+            } => matrix.unpermuted(heads, 0),
             Self::Gguf { .. } | Self::Hf { .. } => matrix,
         })
     }

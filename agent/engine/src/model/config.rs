@@ -4,6 +4,7 @@
 
 mod check;
 mod family;
+mod ffn;
 pub(crate) mod fields;
 pub mod gguf;
 pub mod hf;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub use family::Family;
+pub use ffn::{DenseFfn, ExpertGroups, Ffn, Glu, GroupScore, MoeFfn, Scores, SharedExpert};
 
 /// The description of a model. Its JSON form is part of `kv_compat`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,6 +53,7 @@ pub struct LayerConfig {
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
     Attention(Attention),
+    Mla(Mla),
     GatedDelta(GatedDelta),
 }
 
@@ -79,6 +82,29 @@ pub struct Attention {
     pub out_norm: bool,
 }
 
+/// Multi-head latent attention: the keys and values of all heads are products of one narrow row per token, the
+/// latent, which is all that is kept of it beside one rotated key.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mla {
+    pub num_heads: usize,
+    /// Width of the product between two that make queries; `None`: one makes them.
+    pub q_lora_rank: Option<usize>,
+    /// Elements of a latent.
+    pub kv_lora_rank: usize,
+    /// Elements of a query head that are not rotated.
+    pub nope_dim: usize,
+    /// Elements that are, and those of the rotated key.
+    pub rope_dim: usize,
+    /// Elements of a head's value.
+    pub v_dim: usize,
+    /// Of the products of queries and keys.
+    pub scale: f32,
+    /// A place in [`ModelConfig::ropes`].
+    pub rope: usize,
+    /// Pairs that are rotated are stored as neighbours.
+    pub rope_interleaved: bool,
+}
+
 /// A recurrent layer: a short convolution, the gated delta rule, and a norm with a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct GatedDelta {
@@ -90,95 +116,6 @@ pub struct GatedDelta {
     pub v_dim: usize,
     /// Rows that the convolution sees, the token's own included.
     pub taps: usize,
-}
-
-/// What works on each token alone.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ffn {
-    Dense(DenseFfn),
-    Moe(MoeFfn),
-}
-
-/// `down(glu(gate(x), up(x)))`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct DenseFfn {
-    pub width: usize,
-    pub glu: Glu,
-    /// What is added to the residual stream is normed before.
-    pub out_norm: bool,
-}
-
-/// How gate and up become one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Glu {
-    /// `silu(gate) · up`.
-    Silu,
-    /// `gelu(gate) · up`, GELU by its approximation with tanh.
-    GeluTanh,
-    /// `gate · sigmoid(alpha · gate) · (up + 1)`, of a gate up to `limit` and an up within ± `limit`.
-    ClampedSilu { alpha: f32, limit: f32 },
-}
-
-/// Experts, of which each token goes to a few: the best by scores of the router's product, which weigh
-/// what they make, too. An expert is a feed-forward as [`DenseFfn`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct MoeFfn {
-    pub num_experts: usize,
-    /// Experts of a token.
-    pub top_k: usize,
-    /// Of an expert.
-    pub width: usize,
-    pub scores: Scores,
-    /// Experts are chosen from the best groups only.
-    pub groups: Option<ExpertGroups>,
-    /// A bias is added to the scores where experts are chosen.
-    pub choice_bias: bool,
-    /// The weights of a token's experts are divided by their sum.
-    pub normalise: bool,
-    /// Multiplies the weights, in the end.
-    pub scale: f32,
-    pub glu: Glu,
-    /// The router and the experts have biases.
-    pub biases: bool,
-    pub shared: Option<SharedExpert>,
-}
-
-/// Experts in groups of neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ExpertGroups {
-    pub count: usize,
-    pub chosen: usize,
-    pub score: GroupScore,
-}
-
-/// What a group of experts is chosen by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GroupScore {
-    /// The score of its best expert.
-    Best,
-    SumOfTwoBest,
-}
-
-/// An expert that every token goes through.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct SharedExpert {
-    pub width: usize,
-    /// A token decides on a factor between 0 and 1 for what it makes.
-    pub gated: bool,
-}
-
-/// What an expert's product with a token becomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scores {
-    /// The softmax over all experts.
-    Softmax,
-    Sigmoid,
-    /// The softmax over the token's experts.
-    SoftmaxOfChosen,
 }
 
 /// A rotation of queries and keys by their position.
@@ -286,6 +223,30 @@ impl Rope {
     }
 }
 
+// === impl Mla ===
+
+impl Mla {
+    /// Elements of a query head.
+    pub const fn q_dim(&self) -> usize {
+        self.nope_dim + self.rope_dim
+    }
+
+    /// Width of the joined query heads.
+    pub const fn q_width(&self) -> usize {
+        self.num_heads * self.q_dim()
+    }
+
+    /// Elements that are kept of a token: its latent and its rotated key.
+    pub const fn key_dim(&self) -> usize {
+        self.kv_lora_rank + self.rope_dim
+    }
+
+    /// Width of the joined heads' values.
+    pub const fn v_width(&self) -> usize {
+        self.num_heads * self.v_dim
+    }
+}
+
 // === impl GatedDelta ===
 
 impl GatedDelta {
@@ -297,19 +258,6 @@ impl GatedDelta {
     /// Width of the joined v heads.
     pub const fn v_width(&self) -> usize {
         self.num_v_heads * self.v_dim
-    }
-}
-
-// === impl DenseFfn ===
-
-impl DenseFfn {
-    /// The usual one.
-    pub const fn silu(width: usize) -> Self {
-        Self {
-            width,
-            glu: Glu::Silu,
-            out_norm: false,
-        }
     }
 }
 

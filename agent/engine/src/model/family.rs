@@ -2,6 +2,8 @@
 //! layers, and what its tensors are called. Networks are built from layers (`model/decoder.rs`),
 //! which know no family: one is added by a file here and a line in [`FAMILIES`].
 
+mod deepseek_v2;
+mod deepseek_v3;
 mod def;
 mod gemma3;
 mod gpt_oss;
@@ -18,6 +20,8 @@ use super::config::Family;
 pub(super) use def::{FamilyDef, GgufFamily};
 
 const FAMILIES: &[&FamilyDef] = &[
+    &deepseek_v2::DEEPSEEK_V2,
+    &deepseek_v3::DEEPSEEK_V3,
     &gemma3::GEMMA3,
     &gpt_oss::GPT_OSS,
     &llama::LLAMA,

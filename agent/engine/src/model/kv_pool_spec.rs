@@ -21,7 +21,7 @@ pub struct KvGroupSpec {
     /// Layers of the model in this group, ascending. Layers of a group count from 0 in this order,
     /// in its memory and on the wire.
     pub layers: Vec<usize>,
-    /// Per layer: 2, keys and values.
+    /// Per layer: 2, keys and values, or 1, latents.
     pub tensors: usize,
     /// KV heads of the whole model.
     pub total_heads: usize,

@@ -4,6 +4,7 @@
 
 mod attention;
 mod gated_delta;
+mod mla;
 
 use super::config::Mixer;
 use super::decoder::layer_cx::{LayerCx, Rows};
@@ -13,12 +14,14 @@ use super::kv_pool_spec::{KvGroupSpec, StateSpec};
 use super::load_error::LoadError;
 use attention::AttentionLayer;
 use gated_delta::GatedDeltaLayer;
+use mla::MlaLayer;
 use pd_compute::{Backend, OpFeature};
 
 /// A mixer on a device.
 #[derive(Debug)]
 pub(super) enum MixerLayer<B: Backend> {
     Attention(AttentionLayer<B>),
+    Mla(MlaLayer<B>),
     GatedDelta(GatedDeltaLayer<B>),
 }
 
@@ -32,6 +35,7 @@ pub(super) enum LayerStorage {
 pub(super) fn scratch(config: &Mixer) -> Scratch {
     match config {
         Mixer::Attention(attention) => attention::scratch(attention),
+        Mixer::Mla(mla) => mla::scratch(mla),
         Mixer::GatedDelta(delta) => gated_delta::scratch(delta),
     }
 }
@@ -40,6 +44,7 @@ pub(super) fn scratch(config: &Mixer) -> Scratch {
 pub(super) fn needs(config: &Mixer) -> Vec<OpFeature> {
     match config {
         Mixer::Attention(attention) => attention::needs(attention),
+        Mixer::Mla(_) => mla::needs(),
         Mixer::GatedDelta(_) => gated_delta::needs(),
     }
 }
@@ -47,6 +52,7 @@ pub(super) fn needs(config: &Mixer) -> Vec<OpFeature> {
 pub(super) fn storage(config: &Mixer) -> LayerStorage {
     match config {
         Mixer::Attention(attention) => LayerStorage::Pages(attention::kv_group(attention)),
+        Mixer::Mla(mla) => LayerStorage::Pages(mla::kv_group(mla)),
         Mixer::GatedDelta(delta) => LayerStorage::States(gated_delta::states(delta)),
     }
 }
@@ -63,6 +69,7 @@ impl<B: Backend> MixerLayer<B> {
             Mixer::Attention(config) => {
                 AttentionLayer::load(loader, layer, config).map(Self::Attention)
             }
+            Mixer::Mla(config) => MlaLayer::load(loader, layer, config).map(Self::Mla),
             Mixer::GatedDelta(config) => {
                 GatedDeltaLayer::load(loader, layer, config).map(Self::GatedDelta)
             }
@@ -73,6 +80,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn width(&self) -> usize {
         match self {
             Self::Attention(attention) => attention.width(),
+            Self::Mla(mla) => mla.width(),
             Self::GatedDelta(delta) => delta.width(),
         }
     }
@@ -81,6 +89,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn write(&self, cx: &LayerCx<'_, B>, norm: &B::Buffer) {
         match self {
             Self::Attention(attention) => attention.write(cx, norm),
+            Self::Mla(mla) => mla.write(cx, norm),
             Self::GatedDelta(delta) => delta.write(cx, norm),
         }
     }
@@ -89,6 +98,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn mix(&self, cx: &LayerCx<'_, B>) {
         match self {
             Self::Attention(attention) => attention.mix(cx),
+            Self::Mla(mla) => mla.mix(cx),
             Self::GatedDelta(delta) => delta.mix(cx),
         }
     }
@@ -97,6 +107,7 @@ impl<B: Backend> MixerLayer<B> {
     pub(super) fn project(&self, cx: &LayerCx<'_, B>, rows: &Rows<'_, B>) {
         match self {
             Self::Attention(attention) => attention.project(cx, rows),
+            Self::Mla(mla) => mla.project(cx, rows),
             Self::GatedDelta(delta) => delta.project(cx, rows),
         }
     }

@@ -141,7 +141,9 @@ fn likeliest(row: &[f32]) -> u32 {
 }
 
 /// Tiny checkpoints of every family.
-const MODELS: [&str; 12] = [
+const MODELS: [&str; 14] = [
+    "tiny-deepseek-v2",
+    "tiny-deepseek-v3",
     "tiny-gemma3",
     "tiny-gpt-oss",
     "tiny-gpt-oss-mxfp4",
@@ -202,6 +204,8 @@ fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
         ("tiny-qwen3-5", &all[..1]),
         ("tiny-qwen3-moe", &all[..1]),
         ("tiny-qwen3-5-moe", &all[..1]),
+        ("tiny-deepseek-v2", &all[..1]),
+        ("tiny-deepseek-v3", &all[..1]),
     ] {
         let file = format!("{model}/golden.safetensors");
         for &(dtype, bound) in bounds {
@@ -221,10 +225,15 @@ fn needs_of(model: &str, dtype: DType) -> pd_compute::OpNeeds {
 }
 
 #[test]
-fn cuda_refuses_recurrent_layers_before_weights_are_read() {
-    let refused = emulated(DType::F32).check_ops(&needs_of("tiny-qwen3-5", DType::F32));
-    let message = refused.unwrap_err().to_string();
-    assert!(message.contains("gated delta layers"), "{message}");
+fn cuda_refuses_layers_that_it_lacks_before_weights_are_read() {
+    for (model, layers) in [
+        ("tiny-qwen3-5", "gated delta layers"),
+        ("tiny-deepseek-v2", "multi-head latent attention"),
+    ] {
+        let refused = emulated(DType::F32).check_ops(&needs_of(model, DType::F32));
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains(layers), "{message}");
+    }
 }
 
 #[test]

@@ -97,14 +97,19 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Undoes llama.cpp's order of Q and K rows, which pairs dimension i of a head with i + half
-    /// as neighbours. Rows move whole, so quantised values stay as they are.
-    pub(super) fn unpermuted(&self, heads: usize) -> Self {
+    /// Undoes an order of a head's rows in which the pairs of a rotation are neighbours: dimension i comes to lie
+    /// half of the rotated ones before its partner. The first `unrotated` rows of a head stay. Rows move whole, so
+    /// quantised values do not change.
+    ///
+    /// # Panics
+    /// If the heads are not alike, or have no pairs.
+    pub fn unpermuted(&self, heads: usize, unrotated: usize) -> Self {
         let head_dim = self.rows / heads;
-        let half = head_dim / 2;
-        let from = |row: usize| {
-            let (head, dim) = (row / head_dim, row % head_dim);
-            head * head_dim + (dim % half) * 2 + dim / half
+        let half = (head_dim - unrotated) / 2;
+        assert_eq!(self.rows, heads * (unrotated + 2 * half), "{}", self.name);
+        let from = |row: usize| match (row % head_dim).checked_sub(unrotated) {
+            None => row,
+            Some(dim) => row - row % head_dim + unrotated + (dim % half) * 2 + dim / half,
         };
         self.rows((0..self.rows).map(from))
     }

@@ -45,6 +45,14 @@ pub enum LayerRole {
     DtBias,
     DeltaNorm,
     DeltaOut,
+    /// Of multi-head latent attention: queries by way of a narrow product, where there is one; the latent with its
+    /// key; keys and values of all heads.
+    QA,
+    QANorm,
+    QB,
+    KvA,
+    KvANorm,
+    KvB,
     FfnNorm,
     /// Of what the feed-forward adds to the residual stream.
     FfnOutNorm,
@@ -139,6 +147,12 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         | LayerRole::FfnOutNorm
         | LayerRole::DeltaQkvz
         | LayerRole::DeltaBa
+        | LayerRole::QA
+        | LayerRole::QANorm
+        | LayerRole::QB
+        | LayerRole::KvA
+        | LayerRole::KvANorm
+        | LayerRole::KvB
         | LayerRole::ChoiceBias => return None,
         LayerRole::FfnNorm => "post_attention_layernorm.weight",
         LayerRole::Gate => "mlp.gate_proj.weight",
@@ -159,22 +173,27 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
             let name = format!("mlp.experts.{expert}.{matrix}_proj.weight");
             return Some(format!("{prefix}layers.{layer}.{name}"));
         }
-        LayerRole::Experts(role) => match role {
-            ExpertsRole::Gate
-            | ExpertsRole::Up
-            | ExpertsRole::GateUpColumns
-            | ExpertsRole::DownColumns => return None,
-            ExpertsRole::GateUp => "mlp.experts.gate_up_proj",
-            ExpertsRole::Down => "mlp.experts.down_proj",
-            ExpertsRole::GateUpBlocks => "mlp.experts.gate_up_proj_blocks",
-            ExpertsRole::GateUpScales => "mlp.experts.gate_up_proj_scales",
-            ExpertsRole::DownBlocks => "mlp.experts.down_proj_blocks",
-            ExpertsRole::DownScales => "mlp.experts.down_proj_scales",
-            ExpertsRole::GateUpBias => "mlp.experts.gate_up_proj_bias",
-            ExpertsRole::DownBias => "mlp.experts.down_proj_bias",
-        },
+        LayerRole::Experts(role) => hf_experts(role)?,
     };
     Some(format!("{prefix}layers.{layer}.{name}"))
+}
+
+/// The names within a layer of tensors that hold all its experts.
+fn hf_experts(role: ExpertsRole) -> Option<&'static str> {
+    match role {
+        ExpertsRole::Gate
+        | ExpertsRole::Up
+        | ExpertsRole::GateUpColumns
+        | ExpertsRole::DownColumns => None,
+        ExpertsRole::GateUp => Some("mlp.experts.gate_up_proj"),
+        ExpertsRole::Down => Some("mlp.experts.down_proj"),
+        ExpertsRole::GateUpBlocks => Some("mlp.experts.gate_up_proj_blocks"),
+        ExpertsRole::GateUpScales => Some("mlp.experts.gate_up_proj_scales"),
+        ExpertsRole::DownBlocks => Some("mlp.experts.down_proj_blocks"),
+        ExpertsRole::DownScales => Some("mlp.experts.down_proj_scales"),
+        ExpertsRole::GateUpBias => Some("mlp.experts.gate_up_proj_bias"),
+        ExpertsRole::DownBias => Some("mlp.experts.down_proj_bias"),
+    }
 }
 
 /// The names of a family whose layers have `own` ones for some roles, or (`None`) no tensors of them, and those of a
@@ -220,6 +239,12 @@ pub fn gguf(role: Role) -> Option<String> {
         | LayerRole::DeltaOut
         | LayerRole::DeltaQkvz
         | LayerRole::DeltaBa
+        | LayerRole::QA
+        | LayerRole::QANorm
+        | LayerRole::QB
+        | LayerRole::KvA
+        | LayerRole::KvANorm
+        | LayerRole::KvB
         | LayerRole::ChoiceBias
         | LayerRole::Sinks
         | LayerRole::OBias

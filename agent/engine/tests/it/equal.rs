@@ -2,7 +2,7 @@
 //! and page sizes, batch-mates, cached prefixes and retraction (ARCHITECTURE.md, invariant 9).
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
-use crate::harness::{LLAMA, MODELS, QWEN3_5, alone_on, mk_config};
+use crate::harness::{DEEPSEEK, LLAMA, MODELS, QWEN3_5, alone_on, mk_config};
 use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised};
 use crate::pair::Pair;
 use pd_engine::engine::{EngineConfig, FinishReason};
@@ -104,7 +104,7 @@ proptest! {
 
 #[test]
 fn what_decode_kept_in_host_memory_is_unchanged() {
-    for model in [LLAMA, QWEN3_5] {
+    for model in [DEEPSEEK, LLAMA, QWEN3_5] {
         kept_in_host_memory(model);
     }
 }

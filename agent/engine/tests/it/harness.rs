@@ -8,11 +8,14 @@ use pd_engine::sample::params::SamplingParams;
 use std::path::PathBuf;
 
 pub(crate) const LLAMA: &str = "tiny-llama";
+/// Keeps latents in the place of keys and values.
+pub(crate) const DEEPSEEK: &str = "tiny-deepseek-v3";
 /// Has recurrent states.
 pub(crate) const QWEN3_5: &str = "tiny-qwen3-5";
 /// One of each family that differs in what layers do.
-pub(crate) const MODELS: [&str; 10] = [
+pub(crate) const MODELS: [&str; 11] = [
     LLAMA,
+    DEEPSEEK,
     "tiny-gemma3",
     "tiny-gpt-oss-mxfp4",
     "tiny-mistral",

@@ -1,7 +1,9 @@
 //! Mode `null`: what a request gets does not depend on how its prompt was cut, on its company, on
 //! the page size, on cached prefixes, or on having lost its pages on the way.
 
-use crate::harness::{LLAMA, assert_nothing_held, collect, generate, metric, mk_config};
+use crate::harness::{
+    DEEPSEEK, LLAMA, alone_on, assert_nothing_held, collect, generate, metric, mk_config,
+};
 use crate::harness::{
     alone, assert_same, mk_prompt, mk_request, mk_sampled, mk_unpenalised, on_threads, start,
 };
@@ -73,11 +75,17 @@ proptest! {
 
 #[test]
 fn a_cached_prefix_changes_no_bit() {
+    for model in [LLAMA, DEEPSEEK] {
+        a_cached_prefix(model);
+    }
+}
+
+fn a_cached_prefix(model: &str) {
     let prompt = mk_prompt(5, 90);
     let mut request = mk_sampled(&prompt, 12);
     request.logprobs.logprob_start_len = None;
-    let expected = alone(&request);
-    let engine = start(mk_config(LLAMA));
+    let expected = alone_on(model, &request);
+    let engine = start(mk_config(model));
     let first = generate(&engine, request.clone());
     let second = generate(&engine, request.clone());
     assert_eq!(first.cached_tokens, 0);

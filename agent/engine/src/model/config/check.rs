@@ -2,7 +2,7 @@
 //! bounds are mistakes.
 
 use super::{
-    Attention, ConfigError, DenseFfn, ExpertGroups, Ffn, GatedDelta, Glu, GroupScore, Mixer,
+    Attention, ConfigError, DenseFfn, ExpertGroups, Ffn, GatedDelta, Glu, GroupScore, Mixer, Mla,
     ModelConfig, MoeFfn, Rope, SharedExpert, invalid,
 };
 use crate::model::rope::inverse_frequencies;
@@ -51,7 +51,7 @@ impl ModelConfig {
         if !self
             .layers
             .iter()
-            .any(|layer| matches!(layer.mixer, Mixer::Attention(_)))
+            .any(|layer| matches!(layer.mixer, Mixer::Attention(_) | Mixer::Mla(_)))
         {
             let expected = "at least one layer of attention".to_owned();
             return Err(check.invalid("layers", "without attention", expected));
@@ -61,6 +61,10 @@ impl ModelConfig {
                 Mixer::Attention(attention) => {
                     check.attention(attention)?;
                     check.rope(&self.ropes[attention.rope], attention.head_dim)?;
+                }
+                Mixer::Mla(mla) => {
+                    check.mla(mla)?;
+                    check.rope(&self.ropes[mla.rope], mla.rope_dim)?;
                 }
                 Mixer::GatedDelta(delta) => check.gated_delta(delta)?,
             }
@@ -163,6 +167,31 @@ impl Check<'_> {
         self.within("number of a token's groups of experts", chosen, count)?;
         let choice = moe.num_experts / count * chosen;
         self.within("number of a token's experts", moe.top_k, choice)
+    }
+
+    fn mla(&self, mla: &Mla) -> Result<(), ConfigError> {
+        let Mla {
+            num_heads,
+            q_lora_rank,
+            kv_lora_rank,
+            nope_dim,
+            rope_dim,
+            v_dim,
+            scale,
+            rope: _,
+            rope_interleaved: _,
+        } = *mla;
+        self.within("number of attention heads", num_heads, MAX_WIDTH)?;
+        for (key, dim) in [
+            ("size of the unrotated part of a head", nope_dim),
+            ("size of the rotated part of a head", rope_dim),
+            ("size of a head's value", v_dim),
+        ] {
+            self.within(key, dim, MAX_HEAD_DIM)?;
+        }
+        q_lora_rank.map_or(Ok(()), |rank| self.within("q_lora_rank", rank, MAX_WIDTH))?;
+        self.within("kv_lora_rank", kv_lora_rank, MAX_WIDTH)?;
+        self.positive("scale of attention", f64::from(scale))
     }
 
     fn glu(&self, glu: Glu) -> Result<(), ConfigError> {

@@ -36,7 +36,7 @@ fn refusal(key: &str, value: Value) -> String {
 fn head_dim_defaults_to_hidden_over_heads() {
     let head_dim = |value| match with("head_dim", value).unwrap().layers[1].mixer {
         Mixer::Attention(attention) => (attention.head_dim, attention.scale),
-        Mixer::GatedDelta(delta) => panic!("a llama has no {delta:?}"),
+        other @ (Mixer::Mla(_) | Mixer::GatedDelta(_)) => panic!("a llama has no {other:?}"),
     };
     assert_eq!(head_dim(Value::Null), (16, 0.25));
     assert_eq!(head_dim(json!(64)), (64, 0.125));
@@ -146,9 +146,9 @@ fn what_yarn_leaves_out_follows_from_the_context() {
 fn a_refusal_names_file_key_value_and_what_is_supported() {
     assert_eq!(
         refusal("model_type", json!("mamba2")),
-        "m/config.json: model_type is \"mamba2\", which is not supported; supported: gemma3, \
-         gemma3_text, gpt_oss, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, qwen3_5_moe, \
-         qwen3_5_moe_text, qwen3_moe, qwen3_next"
+        "m/config.json: model_type is \"mamba2\", which is not supported; supported: \
+         deepseek_v2, deepseek_v3, gemma3, gemma3_text, gpt_oss, llama, mistral, qwen2, qwen3, qwen3_5, \
+         qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, qwen3_moe, qwen3_next"
     );
     assert_eq!(
         refusal(

@@ -12,6 +12,12 @@ pub(crate) struct Scratch {
     pub(crate) mixed: usize,
     /// Of the feed-forward's inner rows.
     pub(crate) gated: usize,
+    /// Of a latent and its key.
+    pub(crate) latent: usize,
+    /// Of queries as products with latents.
+    pub(crate) absorbed: usize,
+    /// Of what heads make of latents.
+    pub(crate) attended: usize,
     /// Experts that a row may choose from.
     pub(crate) experts: usize,
     /// Experts that a row chooses.
@@ -31,6 +37,9 @@ impl Scratch {
             convolved: self.convolved.max(other.convolved),
             mixed: self.mixed.max(other.mixed),
             gated: self.gated.max(other.gated),
+            latent: self.latent.max(other.latent),
+            absorbed: self.absorbed.max(other.absorbed),
+            attended: self.attended.max(other.attended),
             experts: self.experts.max(other.experts),
             choices: self.choices.max(other.choices),
             expert_width: self.expert_width.max(other.expert_width),

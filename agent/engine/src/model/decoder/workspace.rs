@@ -20,6 +20,8 @@ pub(crate) struct Workspace<B: Backend> {
     pub(crate) mixed: B::Buffer,
     /// `[T][Scratch::gated]`.
     pub(crate) gated: B::Buffer,
+    /// Of a model with latent attention.
+    pub(crate) latents: Option<LatentSpace<B>>,
     /// Of a model with experts.
     pub(crate) experts: Option<ExpertSpace<B>>,
     /// `F32 [T][rotary_dim]` of each of the config's ropes.
@@ -30,6 +32,17 @@ pub(crate) struct Workspace<B: Backend> {
     pub(crate) hidden: B::Buffer,
     /// `F32 [R][vocab]`.
     pub(crate) logits: B::Buffer,
+}
+
+/// What latent attention works with.
+#[derive(Debug)]
+pub(crate) struct LatentSpace<B: Backend> {
+    /// `[T][Scratch::latent]`.
+    pub(crate) latent: B::Buffer,
+    /// `[T][Scratch::absorbed]`.
+    pub(crate) absorbed: B::Buffer,
+    /// `[T][Scratch::attended]`, and queries before their second product.
+    pub(crate) attended: B::Buffer,
 }
 
 /// What a mixture of experts works with.
@@ -100,12 +113,35 @@ impl<B: Backend> Workspace<B> {
             convolved: tokens("convolved rows", convolved)?,
             mixed: tokens("mixer output", mixed)?,
             gated: tokens("feed-forward rows", gated)?,
+            latents: LatentSpace::alloc(backend, scratch, max_tokens)?,
             experts: ExpertSpace::alloc(backend, scratch, config.hidden_size, max_tokens)?,
             ropes: ropes.collect::<Result<_, _>>()?,
             wanted_mixed: wanted("mixer output of wanted rows", mixed)?,
             hidden: wanted("hidden rows", config.hidden_size)?,
             logits: backend.alloc("logits", DType::F32, max_logit_rows * config.vocab_size)?,
         })
+    }
+}
+
+// === impl LatentSpace ===
+
+impl<B: Backend> LatentSpace<B> {
+    /// `None` for a model without latents.
+    fn alloc(
+        backend: &B,
+        scratch: Scratch,
+        max_tokens: usize,
+    ) -> Result<Option<Self>, ComputeError> {
+        if scratch.latent == 0 {
+            return Ok(None);
+        }
+        let dtype = backend.activation_dtype();
+        let tokens = |name, width| backend.alloc(name, dtype, max_tokens * width);
+        Ok(Some(Self {
+            latent: tokens("latents", scratch.latent)?,
+            absorbed: tokens("queries of latents", scratch.absorbed)?,
+            attended: tokens("attended latents", scratch.attended)?,
+        }))
     }
 }
 

@@ -14,7 +14,9 @@ fn golden(name: &str) -> PathBuf {
 }
 
 /// Published configurations, one of each family.
-const PUBLISHED: [&str; 10] = [
+const PUBLISHED: [&str; 12] = [
+    "deepseek-v2-lite",
+    "deepseek-v3",
     "gpt-oss-20b",
     "gemma-3-4b-it",
     "Llama-3.1-8B",

@@ -16,7 +16,7 @@ fn layers_that_are_stored_alike_count_within_their_group() {
 
     match &mut config.layers[1].mixer {
         Mixer::Attention(attention) => attention.num_kv_heads = 4,
-        Mixer::GatedDelta(delta) => panic!("a llama has no {delta:?}"),
+        other @ (Mixer::Mla(_) | Mixer::GatedDelta(_)) => panic!("a llama has no {other:?}"),
     }
     let spec = KvPoolSpec::of(&config);
     let layers: Vec<&[usize]> = spec.groups.iter().map(|group| &group.layers[..]).collect();

@@ -97,7 +97,12 @@ fn counts<const N: usize>(of_prefix: [(&str, usize); N]) -> BTreeMap<String, usi
 
 #[test]
 fn every_tensor_of_a_published_checkpoint_is_loaded_or_known_to_be_unused() {
-    for name in ["mistral-7b-v0.3", "qwen2.5-7b", "qwen3-30b-a3b"] {
+    for name in [
+        "deepseek-v2-lite",
+        "mistral-7b-v0.3",
+        "qwen2.5-7b",
+        "qwen3-30b-a3b",
+    ] {
         assert_eq!(unused(name), BTreeMap::new(), "{name}");
     }
     let known = [("multi_modal_projector.*", 2), ("vision_tower.*", 437)];
@@ -112,6 +117,36 @@ fn every_tensor_of_a_published_checkpoint_is_loaded_or_known_to_be_unused() {
 fn drafts_of_a_published_checkpoint_are_known_to_be_unused() {
     let drafts = counts([("mtp.*", 1553)]);
     assert_eq!(unused("qwen3-next-80b-a3b"), drafts);
+}
+
+/// Two layers of it, one dense and one with experts, as a copy in BF16 has them.
+#[test]
+fn every_tensor_of_deepseek_v3_is_loaded_or_a_draft() {
+    let (mut config, list) = files_of("deepseek-v3");
+    config["num_hidden_layers"] = json!(2);
+    config["first_k_dense_replace"] = json!(1);
+    config["quantization_config"].take();
+    let lines = list.lines().filter(|line| !line.contains("_scale_inv"));
+    let list = lines.collect::<Vec<_>>().join("\n");
+    let list = [
+        ("{0..2}", "0"),
+        ("{3..61}", "1"),
+        ("{0..61}", "{0..1}"),
+        ("F8_E4M3", "BF16"),
+    ]
+    .iter()
+    .fold(list, |list, (from, to)| list.replace(from, to));
+    let drafts = counts([("model.layers.*", 6)]);
+    assert_eq!(unused_of("deepseek-v3", &config, &list), drafts);
+}
+
+#[test]
+fn weights_of_deepseek_v3_in_fp8_are_refused_before_they_are_read() {
+    let (config, _) = files_of("deepseek-v3");
+    let folder = folder_of(&config, "");
+    let refused = ModelFiles::open(folder.path()).unwrap_err().to_string();
+    let expected = "quantization_config is present, which is not supported";
+    assert!(refused.contains(expected), "{refused}");
 }
 
 /// A whole one would take minutes to expand; each layer of the tiny one has the same tensors.

@@ -25,8 +25,8 @@ fn wrong_keys() -> Vec<Row> {
             json!("mamba2"),
             &[
                 "mamba2",
-                "supported: gemma3, gemma3_text, gpt_oss, llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, \
-                 qwen3_5_moe, qwen3_5_moe_text, qwen3_moe, qwen3_next",
+                "supported: deepseek_v2, deepseek_v3, gemma3, gemma3_text, gpt_oss, llama, mistral, qwen2, qwen3, qwen3_5, \
+                 qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, qwen3_moe, qwen3_next",
             ],
         ),
         (

@@ -62,6 +62,22 @@ impl Fields {
         Ok(rope)
     }
 
+    /// What yarn multiplies the scores of latent attention by, where its parameters ask for that.
+    pub(crate) fn yarn_score_scale(&self) -> Result<f64, ConfigError> {
+        let Some(parameters) = self.rope_parameters()? else {
+            return Ok(1.0);
+        };
+        let RopeScaling::Yarn { factor, .. } = self.rope_scaling(&parameters)? else {
+            return Ok(1.0);
+        };
+        let of_all = parameters.number("mscale_all_dim")?.unwrap_or(0.0);
+        Ok(if of_all == 0.0 {
+            1.0
+        } else {
+            by_scale(of_all, factor).powi(2)
+        })
+    }
+
     /// The older key counts where both are written; what then is not read of the newer one is refused as unknown.
     fn rope_parameters(&self) -> Result<Option<Self>, ConfigError> {
         Ok(match self.object("rope_scaling")? {
@@ -128,20 +144,22 @@ fn positive_or(fields: &Fields, key: &'static str, absent: f64) -> Result<f64, C
     fields.get(key).map_or(Ok(absent), |_| fields.positive(key))
 }
 
+/// How much larger yarn makes something in a context that is `factor` times as long.
+fn by_scale(scale: f64, factor: f64) -> f64 {
+    if factor > 1.0 {
+        0.1 * scale * factor.ln() + 1.0
+    } else {
+        1.0
+    }
+}
+
 fn attention_factor(parameters: &Fields, factor: f64) -> Result<f64, ConfigError> {
-    let by_scale = |scale: f64| {
-        if factor > 1.0 {
-            0.1 * scale * factor.ln() + 1.0
-        } else {
-            1.0
-        }
-    };
     let scale = parameters.number("mscale")?.unwrap_or(0.0);
     let of_all = parameters.number("mscale_all_dim")?.unwrap_or(0.0);
     let absent = if scale != 0.0 && of_all != 0.0 {
-        by_scale(scale) / by_scale(of_all)
+        by_scale(scale, factor) / by_scale(of_all, factor)
     } else {
-        by_scale(1.0)
+        by_scale(1.0, factor)
     };
     positive_or(parameters, "attention_factor", absent)
 }

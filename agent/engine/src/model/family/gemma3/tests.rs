@@ -124,7 +124,7 @@ fn layers_are_full_as_the_file_says() {
         let layers = read(config).unwrap().layers.into_iter().enumerate();
         let full = layers.filter(|(_, layer)| match layer.mixer {
             Mixer::Attention(attention) => attention.window.is_none(),
-            Mixer::GatedDelta(delta) => panic!("no layer is {delta:?}"),
+            other @ (Mixer::Mla(_) | Mixer::GatedDelta(_)) => panic!("no layer is {other:?}"),
         });
         full.map(|(index, _)| index).collect()
     };

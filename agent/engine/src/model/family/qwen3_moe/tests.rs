@@ -101,7 +101,7 @@ fn a_window_that_is_used_is_that_of_every_layer() {
     let layers = read(&config).unwrap().layers;
     let window = |layer: &LayerConfig| match layer.mixer {
         Mixer::Attention(attention) => attention.window,
-        Mixer::GatedDelta(delta) => panic!("no layer is {delta:?}"),
+        other @ (Mixer::Mla(_) | Mixer::GatedDelta(_)) => panic!("no layer is {other:?}"),
     };
     assert!(layers.iter().all(|layer| window(layer) == Some(4096)));
 }
