@@ -3,6 +3,7 @@
 
 use crate::controller::autoscale::observations::{Load, Replica};
 use crate::controller::autoscale::sample::Sample;
+use crate::controller::autoscale::slot_shortage::SlotShortage;
 use crate::controller::autoscale::{Decision, History, Observations, ScalingSpec, decide};
 use crate::http_client::HttpClient;
 use crate::scrape::{self, ScrapeError};
@@ -27,6 +28,7 @@ pub(crate) struct Scaler {
     silent: BTreeMap<String, String>,
     /// The last that were carried out and said something.
     pub(crate) decisions: Vec<status::Decision>,
+    pub(crate) slot_shortage: SlotShortage,
 }
 
 /// Whom to ask, and how far the replicas are.
@@ -60,6 +62,7 @@ impl Scaler {
             samples: BTreeMap::new(),
             silent: BTreeMap::new(),
             decisions,
+            slot_shortage: SlotShortage::default(),
         }
     }
 
@@ -134,6 +137,7 @@ impl Scaler {
         spec: &ScalingSpec,
         at: Duration,
     ) -> Decision {
+        self.slot_shortage.observe(observations, at);
         let history = std::mem::take(&mut self.history);
         let (decision, history) = decide(observations, history, spec, at);
         self.history = history;

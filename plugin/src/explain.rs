@@ -3,9 +3,10 @@
 mod blockers;
 
 use crate::connection::{Cluster, message_of};
+use crate::metrics::{Figures, scrape};
 use crate::view::View;
 use anyhow::Result;
-use blockers::{blockers, nothing};
+use blockers::{blockers, nothing, slots};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
@@ -30,7 +31,9 @@ pub(crate) async fn explain(cluster: &Cluster, name: &str) -> Result<String> {
         }
         Err(error) => (Dispositions::new(), Some(message_of(&error))),
     };
+    let figures = Figures::of(&scrape(cluster, &view).await);
     let mut sentences = blockers(&view, &dispositions, Timestamp::now());
+    sentences.extend(slots(&figures));
     if sentences.is_empty() {
         sentences.push(nothing(&view));
     }

@@ -58,6 +58,18 @@ pub(crate) struct WorkerFigures {
     pub(crate) queued: Option<f64>,
     pub(crate) ttft: Histogram,
     pub(crate) tpot: Histogram,
+    /// Of a model with recurrent state.
+    slots: Option<StateSlots>,
+}
+
+/// Slots of recurrent state, beside the KV pool.
+#[derive(Clone, Copy, Debug)]
+struct StateSlots {
+    total: f64,
+    /// Free, or of states that are cached for others.
+    unused: f64,
+    /// Share of the KV pool in use.
+    token_usage: f64,
 }
 
 /// Asks every pod that runs.
@@ -137,6 +149,9 @@ impl Figures {
     }
 }
 
+const STATE_SLOTS: &str = "pdserve_state_slots";
+/// From which share in use on a KV pool is full.
+const FULL: f64 = 0.95;
 const TPOT: &str = "pdserve_inter_token_latency_seconds";
 
 // === impl RouterFigures ===
@@ -168,7 +183,34 @@ impl WorkerFigures {
             queued: sum(samples, &QUEUES),
             ttft: histogram("pdserve_time_to_first_token_seconds"),
             tpot: histogram(TPOT),
+            slots: StateSlots::of(samples),
         }
+    }
+
+    /// How many slots of recurrent state there are, where requests wait for one although pages are free.
+    pub(crate) fn lacks_slots(&self) -> Option<f64> {
+        let slots = self.slots.filter(|slots| slots.unused <= 0.0)?;
+        let waits = self.queued.is_some_and(|queued| queued > 0.0);
+        (waits && slots.token_usage < FULL).then_some(slots.total)
+    }
+}
+
+// === impl StateSlots ===
+
+impl StateSlots {
+    fn of(samples: &[Sample<'_>]) -> Option<Self> {
+        let is_unused = |sample: &&Sample<'_>| {
+            let state = sample.label("state");
+            state.is_some_and(|state| matches!(&*state, "free" | "cached"))
+        };
+        let slots = samples.iter().filter(|sample| sample.name == STATE_SLOTS);
+        let unused = slots.filter(is_unused).map(|sample| sample.value).sum();
+        let total = sum(samples, &[STATE_SLOTS]).filter(|&total| total > 0.0);
+        total.map(|total| Self {
+            total,
+            unused,
+            token_usage: sum(samples, &["pdserve_token_usage"]).unwrap_or(0.0),
+        })
     }
 }
 
@@ -221,6 +263,30 @@ pdserve_num_running_reqs 7
         assert_eq!(worker.queued, Some(5.0));
         assert_eq!(worker.tpot.quantile(0.95), None);
         assert!(figures.routers.is_none());
+    }
+
+    #[test]
+    fn a_worker_lacks_slots_where_requests_wait_and_pages_are_free() {
+        for (free, queued, token_usage, lacks) in [
+            (0, 2, 0.4, Some(8.0)),
+            (1, 2, 0.4, None),
+            (0, 0, 0.4, None),
+            (0, 2, 0.99, None),
+        ] {
+            let held = 8 - free;
+            let text = format!(
+                "pdserve_state_slots{{state=\"free\"}} {free}
+pdserve_state_slots{{state=\"held\"}} {held}
+pdserve_num_decode_prealloc_queue_reqs {queued}
+pdserve_token_usage {token_usage}
+"
+            );
+            let figures = Figures::of(&[mk_scrape("d", false, &text)]);
+            assert_eq!(figures.workers["d"].lacks_slots(), lacks, "{text}");
+        }
+        let dense = "pdserve_num_queue_reqs 2\npdserve_token_usage 0.5\n";
+        let figures = Figures::of(&[mk_scrape("d", false, dense)]);
+        assert_eq!(figures.workers["d"].lacks_slots(), None);
     }
 
     #[test]

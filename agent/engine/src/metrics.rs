@@ -42,6 +42,8 @@ pub(crate) struct Gauges {
     pub(crate) kv_pages: IntGaugeVec,
     /// By the same states; none of a model without recurrent state.
     pub(crate) state_slots: IntGaugeVec,
+    /// Of all layers; 0 for a model without recurrent state.
+    pub(crate) state_slot_bytes: IntGauge,
     pub(crate) req_pool_rows_used: IntGauge,
     pub(crate) metadata_rows_used: IntGauge,
     pub(crate) metadata_rows_total: IntGauge,
@@ -183,6 +185,7 @@ impl Gauges {
             gen_throughput: ratio("gen_throughput", "Answer tokens per second"),
             kv_pages: by_state("kv_pages", "Pages of the KV pool by state"),
             state_slots: by_state("state_slots", "Slots of recurrent states by state"),
+            state_slot_bytes: gauge("state_slot_bytes", "Bytes of a slot of recurrent state"),
             req_pool_rows_used: gauge("req_pool_rows_used", "Request rows in use"),
             metadata_rows_used: gauge("metadata_rows_used", "Metadata rows in use"),
             metadata_rows_total: gauge("metadata_rows_total", "Metadata rows"),

@@ -23,9 +23,12 @@ pub(crate) struct Recorder {
 // === impl Recorder ===
 
 impl Recorder {
-    pub(crate) fn new() -> Self {
+    /// Of an engine whose slots of recurrent state have so many bytes.
+    pub(crate) fn new(slot_bytes: usize) -> Self {
+        let metrics = EngineMetrics::new();
+        set(&metrics.gauges.state_slot_bytes, slot_bytes);
         Self {
-            metrics: EngineMetrics::new(),
+            metrics,
             timelines: Arc::default(),
             throughput: Throughput::new(Instant::now()),
         }

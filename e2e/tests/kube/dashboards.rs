@@ -29,8 +29,13 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(120);
 const STEP_S: u64 = 5;
 const DISCOVER_EVERY: Duration = Duration::from_secs(2);
 
-/// Panels that are empty where all goes well, or where there is no GPU or NIC; all others must show something.
-const EMPTY: [&str; 6] = [
+/// Panels that are empty where all goes well, or where there is no GPU or NIC, or a model without recurrent state; all others
+/// must show something.
+const EMPTY: [&str; 10] = [
+    "overview: State slots",
+    "prefill: State",
+    "decode-transfer: State",
+    "autoscaling: State slots",
     "overview: Retries and failed legs",
     "operator: Errors",
     "autoscaling: Decisions",

@@ -203,6 +203,7 @@ fn status_of(
     } = said;
     let decisions = scaler.map(|scaler| scaler.decisions.clone());
     let mut inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
+    inputs.lacks_slots = scaler.and_then(|scaler| scaler.slot_shortage.lacks());
     inputs.rotation = rotation.map(Rotation::said);
     inputs.half_placed = gangs::said(snapshot, writes.released);
     // To wait for one's turn is no failure, and neither is a fetch that goes on.

@@ -66,6 +66,13 @@ fn transitions(before: Option<&PdDeploymentStatus>, after: &PdDeploymentStatus) 
     if let (None, Some(is)) = (held(before), held(after)) {
         events.push(event(false, &is.reason, is.message));
     }
+    let lacks_slots = |status| {
+        let condition = find(status, status::STATE_SLOTS_FREE);
+        condition.filter(|is| is.reason == status::OUT_OF_STATE_SLOTS)
+    };
+    if let (None, Some(is)) = (lacks_slots(before), lacks_slots(after)) {
+        events.push(event(false, &is.reason, is.message));
+    }
     let refused = |status| find(status, "SpecValid").filter(|is| is.status == "False");
     if let (None, Some(is)) = (refused(before), refused(after))
         && after.revision != RevisionStatus::default()

@@ -5,9 +5,11 @@ use super::error::ApplyError;
 use super::facts::PodFacts;
 use super::nodes::Nodes;
 use super::snapshot::Snapshot;
+use super::status::{STATE_SLOTS_FREE, condition};
 use crate::controller::autoscale::Decision;
 use crate::controller::autoscale::observations::{Load, Replica, ReplicaState};
 use crate::controller::autoscale::per_role::PerRole;
+use crate::controller::autoscale::slot_shortage::SlotShortage;
 use crate::controller::build::component::Component;
 use crate::http_client::HttpClient;
 use crate::scaler::{Scaler, Source, Sources};
@@ -34,7 +36,10 @@ pub(crate) fn take_scaler(writer: &Writer<'_>) -> Option<Scaler> {
 fn new_scaler(deployment: &PdDeployment) -> Scaler {
     let status = deployment.status.as_ref();
     let decisions = status.map(|status| status.decisions.clone());
-    Scaler::new(INTERVAL, decisions.unwrap_or_default())
+    let mut scaler = Scaler::new(INTERVAL, decisions.unwrap_or_default());
+    let has_free = status.and_then(|status| condition(status, STATE_SLOTS_FREE));
+    scaler.slot_shortage = SlotShortage::of(has_free.map(|it| it.status == "False"));
+    scaler
 }
 
 pub(crate) fn put_scaler(writer: &Writer<'_>, scaler: Option<Scaler>) {

@@ -4,7 +4,8 @@ mod conditions;
 mod inputs;
 
 pub(crate) use conditions::{
-    CANNOT_APPLY, FETCHING_MODEL, INVALID_SPEC, PEER_KEYS_ROTATED, ROTATION_HELD,
+    CANNOT_APPLY, FETCHING_MODEL, INVALID_SPEC, OUT_OF_STATE_SLOTS, PEER_KEYS_ROTATED,
+    ROTATION_HELD, STATE_SLOTS_FREE, condition,
 };
 pub(crate) use inputs::{Guard, KeyRotation, StatusInputs};
 

@@ -40,6 +40,7 @@ pub(super) fn status_inputs(
         half_placed: None,
         unpaired: observed.unpaired.as_ref().map(bounded),
         decisions,
+        lacks_slots: None,
         progressed: snapshot.progressed(),
         rotation: None,
         guard: guard(snapshot),

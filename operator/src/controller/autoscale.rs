@@ -15,6 +15,7 @@ pub(crate) mod need;
 pub(crate) mod observations;
 pub(crate) mod per_role;
 pub(crate) mod sample;
+pub(crate) mod slot_shortage;
 pub(crate) mod solution;
 pub(crate) mod spec;
 pub(crate) mod stabilization;

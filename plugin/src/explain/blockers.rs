@@ -1,7 +1,8 @@
-//! What holds a deployment back, from its own object, its pods and their nodes: each in a sentence
+//! What holds a deployment back, from its own object, its pods, their nodes and figures: each in a sentence
 //! that says what can be done, the most important first.
 
 use super::Dispositions;
+use crate::metrics::Figures;
 use crate::text::age;
 use crate::view::View;
 use crate::worker::{State, is_ready, leaving_since, node, why};
@@ -332,6 +333,22 @@ fn scaling(view: &View, now: Timestamp) -> Vec<String> {
         ))
     };
     sentence.into_iter().collect()
+}
+
+/// Workers of a model with recurrent state that have none left for the requests that wait.
+pub(super) fn slots(figures: &Figures) -> Option<String> {
+    let lacking = figures.workers.iter().filter_map(|(name, worker)| {
+        let total = worker.lacks_slots()?;
+        Some(format!("{name} (all {total} in use)"))
+    });
+    let lacking: Vec<String> = lacking.collect();
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "Requests wait for slots of recurrent state while pages of KV are free on {}. Raise max-mamba-cache-size or \
+             mamba-full-memory-ratio in the workers' args, or add replicas.",
+            lacking.join(", ")
+        )
+    })
 }
 
 /// A replacement of the peer keys that waits for processes, or for someone.

@@ -79,7 +79,12 @@ fn head(view: &View, figures: &Figures, now: Timestamp) -> Vec<(&'static str, St
         .collect();
     // These are news only where they do not hold.
     let fails = |name: &&str| view.condition(name).is_some_and(|it| it.status == "False");
-    let news = ["SpecValid", "ImagesAlike", "PeerKeysRotated"];
+    let news = [
+        "SpecValid",
+        "ImagesAlike",
+        "PeerKeysRotated",
+        "StateSlotsFree",
+    ];
     let failing = news.into_iter().filter(fails);
     lines.extend(failing.filter_map(condition));
     lines.push(("Revision", revision(view)));

@@ -26,6 +26,7 @@ const NOT_REASONS: &[&str] = &[
     "RouterReady",
     "SpecValid",
     "Stalled",
+    "StateSlotsFree",
     "True",
     "WorkersGuarded",
     "Replace",

@@ -115,13 +115,10 @@ pub(super) fn pool_shape(
 ) -> Result<KvPoolShape, StartError> {
     let page_size = config.page_size as usize;
     let page_bytes = page_size * KvPoolShape::bytes_per_token(spec, dtype);
-    let slot_bytes = spec
-        .states
-        .iter()
-        .map(|state| state.item_bytes(activations));
+    let slot_bytes = KvPoolShape::bytes_per_slot(spec, activations);
     let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
-    let num_slots = state_slots(config, slot_bytes.clone().sum(), memory)?;
-    let left = memory.saturating_sub(num_slots * slot_bytes.sum::<usize>());
+    let num_slots = state_slots(config, slot_bytes, memory)?;
+    let left = memory.saturating_sub(num_slots * slot_bytes);
     let tokens = config.max_total_tokens.map(|tokens| tokens as usize);
     let num_pages = tokens.map_or(left / page_bytes, |tokens| tokens / page_size);
     let positions = num_pages * page_size;

@@ -65,6 +65,8 @@ struct Loaded {
     info: EngineInfo,
     limits: ScheduleLimits,
     shape: KvPoolShape,
+    /// Bytes of a slot of recurrent state.
+    slot_bytes: usize,
     padding: Padding,
     /// Whether steps overlap unless the user says otherwise.
     overlaps: bool,
@@ -133,6 +135,7 @@ fn load<B: Backend>(
     let kv_bytes = device::kv_memory_bytes(&config.device)?;
     let dtypes = (kv_dtype, backend.activation_dtype());
     let shape = sizes::pool_shape(config, &spec, dtypes, kv_bytes)?;
+    let slot_bytes = KvPoolShape::bytes_per_slot(&spec, backend.activation_dtype());
     let kv = KvGroups::alloc(&backend, spec, shape, config.mode.reach())?;
     let transfers = config.mode.transfer().is_some();
     let memory = transfers.then(|| kv.memory(&backend)).transpose()?;
@@ -159,6 +162,7 @@ fn load<B: Backend>(
         memory,
         limits,
         shape,
+        slot_bytes,
         padding,
         overlaps,
         hidden_size: files.config.hidden_size,
@@ -179,7 +183,7 @@ fn assemble(
         loaded.ranks,
         KvCache::new(sizes::cache_sizes(config, loaded.shape)),
         StepBuilder::new(loaded.padding),
-        Recorder::new(),
+        Recorder::new(loaded.slot_bytes),
         config.observer.clone(),
     );
     let metrics = &resources.recorder.metrics;

@@ -89,7 +89,7 @@ impl Stand {
             Box::new(device.clone()),
             cache,
             StepBuilder::new(padding),
-            Recorder::new(),
+            Recorder::new(0),
             None,
         );
         let event_loop = EventLoop::new(EventLoopParts {

@@ -60,6 +60,12 @@ impl KvPoolShape {
         let elements: usize = spec.groups.iter().map(|g| g.elements_per_token()).sum();
         elements * dtype.size_bytes()
     }
+
+    /// Bytes of a slot of recurrent state, in all layers; 0 for a model without.
+    pub(crate) fn bytes_per_slot(spec: &KvPoolSpec, activations: DType) -> usize {
+        let states = spec.states.iter();
+        states.map(|state| state.item_bytes(activations)).sum()
+    }
 }
 
 // === impl KvGroups ===

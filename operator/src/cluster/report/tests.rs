@@ -95,3 +95,22 @@ fn a_rotation_of_keys_that_is_held_up_is_news_once() {
     assert!(events("RotationHeld", "RotationHeld").is_empty());
     assert!(events("RotationHeld", "Rotating").is_empty());
 }
+
+#[test]
+fn requests_that_begin_to_wait_for_slots_are_news_once() {
+    let mk = |status: &str, reason: &str| {
+        let condition = json!({"type": "StateSlotsFree", "status": status, "reason": reason,
+            "message": "requests wait", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"conditions": [condition]});
+        serde_json::from_value::<PdDeploymentStatus>(status).expect("a status")
+    };
+    let (free, out) = (mk("True", "SlotsFree"), mk("False", "OutOfStateSlots"));
+    let news = transitions(Some(&free), &out);
+    assert_eq!(news.len(), 1);
+    assert_eq!(
+        (news[0].reason.as_str(), news[0].type_),
+        ("OutOfStateSlots", EventType::Warning)
+    );
+    assert!(transitions(Some(&out), &out).is_empty());
+    assert!(transitions(Some(&out), &free).is_empty());
+}

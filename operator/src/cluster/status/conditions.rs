@@ -1,12 +1,14 @@
 //! The conditions of a deployment: what each claims, and since when.
 
-use super::inputs::{Guard, KeyRotation, StatusInputs};
+mod properties;
+
+use super::inputs::StatusInputs;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 use pd_crds::PdDeployment;
-use pd_crds::status::{ModelStatus, PdDeploymentStatus, PoolStatus, PoolsStatus};
+use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus};
 use pd_crds::stuck::Cause;
+use properties::{guard_claim, images_claim, model_claim, rotation_claim, slots_claim};
 
 /// Reasons of a deployment that cannot be carried out.
 pub(crate) const CANNOT_APPLY: &str = "CannotApply";
@@ -16,6 +18,9 @@ pub(crate) const FETCHING_MODEL: &str = "FetchingModel";
 /// The condition of the peer keys, and its reason for one who has to act.
 pub(crate) const PEER_KEYS_ROTATED: &str = "PeerKeysRotated";
 pub(crate) const ROTATION_HELD: &str = "RotationHeld";
+/// The condition of slots for recurrent state, and its reason while they are too few.
+pub(crate) const STATE_SLOTS_FREE: &str = "StateSlotsFree";
+pub(crate) const OUT_OF_STATE_SLOTS: &str = "OutOfStateSlots";
 /// Reasons of `Progressing` that decide what `Reconciling` and `Stalled` say.
 const AS_WANTED: &str = "AsWanted";
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
@@ -108,22 +113,11 @@ fn claims(
     claims.extend(inputs.model.as_ref().map(model_claim));
     claims.extend(inputs.rotation.as_ref().map(rotation_claim));
     claims.extend(inputs.guard.map(guard_claim));
+    let slots = inputs
+        .lacks_slots
+        .map(|lacks| slots_claim(deployment, lacks));
+    claims.extend(slots);
     claims
-}
-
-/// Whether the model that the spec asks for is there.
-fn model_claim(model: &ModelStatus) -> Claim {
-    let holds = model.is_fetched();
-    Claim {
-        name: "ModelReady",
-        holds,
-        reason: if holds { "Fetched" } else { FETCHING_MODEL },
-        message: if holds {
-            format!("{} at {}: {}", model.repo, model.commit, model.message)
-        } else {
-            model.message.clone()
-        },
-    }
 }
 
 /// Whether the spec is carried out as it is.
@@ -135,61 +129,6 @@ fn spec_claim(refused: Option<&str>) -> Claim {
         message: refused.map_or_else(
             || "the spec is carried out".to_owned(),
             |why| format!("the last valid spec is kept up; {why}"),
-        ),
-    }
-}
-
-/// Whether the peer keys are replaced that were to be.
-fn rotation_claim(rotation: &KeyRotation) -> Claim {
-    let (holds, reason, message) = match rotation {
-        KeyRotation::Done(message) => (true, "Rotated", message),
-        KeyRotation::UnderWay(message) => (false, "Rotating", message),
-        KeyRotation::Held(message) => (false, ROTATION_HELD, message),
-    };
-    Claim {
-        name: PEER_KEYS_ROTATED,
-        holds,
-        reason,
-        message: message.clone(),
-    }
-}
-
-/// Whether ports on which workers admit everybody are closed to others.
-fn guard_claim(guard: Guard) -> Claim {
-    let (reason, message) = match guard {
-        Guard::OwnPolicy => (
-            "OwnPolicy",
-            "a network policy keeps all but this deployment's pods from its workers' bootstrap server and KV, where the              network enforces policies",
-        ),
-        Guard::Nothing => (
-            "OpenPorts",
-            "the workers' bootstrap server and KV admit everybody who reaches them; set the chart's networkPolicy.workloads",
-        ),
-        Guard::NothingOnNodes => (
-            "OpenPorts",
-            "the workers' bootstrap server and KV admit everybody who reaches their nodes: no network policy sees pods on \
-             the host's network",
-        ),
-    };
-    Claim {
-        name: "WorkersGuarded",
-        holds: guard == Guard::OwnPolicy,
-        reason,
-        message: message.to_owned(),
-    }
-}
-
-/// Whether replicas of one revision run one image. A newer operator brings a newer one, and replaces
-/// no running pod for it.
-fn images_claim(deployment: &PdDeployment, drifted: Option<&str>) -> Claim {
-    let name = deployment.name_any();
-    Claim {
-        name: "ImagesAlike",
-        holds: drifted.is_none(),
-        reason: drifted.map_or("Alike", |_| "ImageDrift"),
-        message: drifted.map_or_else(
-            || "workers and routers of the wanted revision run one image".to_owned(),
-            |drifted| format!("{drifted}; `kubectl pd restart {name}` replaces them step by step"),
         ),
     }
 }
@@ -303,9 +242,12 @@ fn began(deployment: &PdDeployment, claim: &str, now: Timestamp) -> Option<Times
 
 /// Since when a condition has been true; nothing for one that is not.
 pub(crate) fn true_since(status: &PdDeploymentStatus, name: &str) -> Option<Timestamp> {
-    let mut conditions = status.conditions.iter();
-    let holds = conditions.find(|is| is.type_ == name && is.status == "True")?;
+    let holds = condition(status, name).filter(|is| is.status == "True")?;
     Some(holds.last_transition_time.0)
+}
+
+pub(crate) fn condition<'a>(status: &'a PdDeploymentStatus, name: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|is| is.type_ == name)
 }
 
 fn progressing_claim(pools: &PoolsStatus, inputs: &StatusInputs, is_overdue: bool) -> Claim {

@@ -31,6 +31,9 @@ pub(crate) struct StatusInputs {
     pub(crate) unpaired: Option<String>,
     /// The last decisions of the autoscaler.
     pub(crate) decisions: Vec<Decision>,
+    /// Whether requests wait for slots of recurrent state while pages are free; nothing where that is not known, or the
+    /// model has none.
+    pub(crate) lacks_slots: Option<bool>,
     /// When something last went forward.
     pub(crate) progressed: Option<Timestamp>,
     /// How far the replacement of its peer keys is, where one was asked for.

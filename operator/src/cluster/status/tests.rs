@@ -59,6 +59,7 @@ fn mk_inputs(routers: i32) -> StatusInputs {
         replaces_routers: false,
         trouble: None,
         decisions: vec![],
+        lacks_slots: None,
         stuck: None,
         half_placed: None,
         unpaired: None,
@@ -311,4 +312,28 @@ fn a_rotation_of_keys_has_a_condition_where_it_was_asked_for() {
         assert_eq!((&*rotated.status, &*rotated.reason), (holds, reason));
         assert_eq!(kstatus(&status), "Current", "it serves as it is wanted");
     }
+}
+
+#[test]
+fn requests_that_wait_for_slots_are_a_condition_of_models_that_have_some() {
+    let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    let with = |lacks_slots| {
+        let inputs = StatusInputs {
+            lacks_slots,
+            ..mk_inputs(1)
+        };
+        mk_status(pair(), &inputs)
+    };
+    let of = |status: &PdDeploymentStatus| {
+        let found = super::condition(status, STATE_SLOTS_FREE);
+        found.map(|it| (it.status.clone(), it.reason.clone()))
+    };
+    let said = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
+    assert_eq!(of(&with(None)), None);
+    assert_eq!(of(&with(Some(false))), said("True", "SlotsFree"));
+    let lacking = with(Some(true));
+    assert_eq!(of(&lacking), said("False", OUT_OF_STATE_SLOTS));
+    let message = &condition(&lacking, STATE_SLOTS_FREE).message;
+    assert!(message.contains("max-mamba-cache-size"), "{message}");
+    assert_eq!(condition(&lacking, "Ready").status, "True");
 }

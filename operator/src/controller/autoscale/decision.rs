@@ -46,6 +46,8 @@ pub(crate) enum Reason {
     KvLink,
     /// KV of requests that run or will.
     KvOccupancy,
+    /// Slots of recurrent state of requests that run or will.
+    StateSlots,
     /// The goal for the time between tokens.
     TokenInterval,
     /// Replicas whose GPUs are degraded.

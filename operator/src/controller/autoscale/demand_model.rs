@@ -1,7 +1,7 @@
 //! How many replicas demand asks for, not yet in whole numbers.
 //!
 //! Prefill has to compute λ·ISL tokens a second. Decode holds, by Little's law, λ·OSL·ITL requests
-//! at a time, each with its KV. With ITL = base + slope·n on a replica that gets x tokens to
+//! at a time, each with its KV and, of a hybrid model, a slot of recurrent state. With ITL = base + slope·n on a replica that gets x tokens to
 //! produce per second, n = x·ITL, so ITL = base / (1 − x·slope).
 
 use super::decision::Reason;
@@ -9,6 +9,7 @@ use super::history::History;
 use super::need::Need;
 use super::observations::Observations;
 use super::per_role::PerRole;
+use super::sample::{Gauges, StateSlots};
 use super::spec::ScalingSpec;
 use pd_crds::PoolRole;
 use std::time::Duration;
@@ -88,6 +89,25 @@ pub(crate) fn needs(
         };
         Some(need?.beside(situation.degraded(role), observations.targets[role]))
     })
+}
+
+/// One of the memories that decode holds requests in.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    reason: Reason,
+    /// What a replica may fill.
+    room: f64,
+    /// What requests that run take on all replicas.
+    running: f64,
+}
+
+/// What a request takes of a [`Memory`].
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// While it runs.
+    running: f64,
+    /// Before, while its prompt is computed and sent.
+    reserved: f64,
 }
 
 struct Around<'a> {
@@ -175,27 +195,52 @@ impl Around<'_> {
     fn decode(&self) -> Option<Need> {
         let role = PoolRole::Decode;
         let gauges: Vec<_> = self.observations.gauges(role, self.now).collect();
-        let replicas = f64::from(u32::try_from(gauges.len()).unwrap_or(u32::MAX));
         let capacity: f64 = gauges.iter().map(|gauges| gauges.capacity_tokens).sum();
         if capacity <= 0.0 {
             return None;
         }
-        let room = self.headroom.utilisation * capacity / replicas;
         let used: f64 = gauges.iter().map(|gauges| gauges.used_tokens).sum();
         let running: f64 = gauges.iter().map(|gauges| gauges.running_tokens()).sum();
         let queued: f64 = gauges.iter().map(|gauges| gauges.queue_tokens).sum();
         // What waits because prefill is late, with memory reserved for it, is not decode's to mend.
         let own = if used > 0.0 { running / used } else { 1.0 };
+        let tokens = Memory {
+            reason: Reason::KvOccupancy,
+            room: self.headroom.utilisation * capacity / count(gauges.len()),
+            running,
+        };
+        let slots = self.slots(&gauges, own);
         let known = self.demand(role).zip(self.history.estimates.output_len());
         let flow = match known {
-            Some((demand, output)) => self.decode_flow(&demand, output, room),
+            Some((demand, output)) => self.decode_flow(&demand, output, tokens, slots),
             None if !self.is_silent() && running + queued <= 0.0 => return None,
             None => Vec::new(),
         };
         let at_once = known.and_then(|(_, output)| self.at_once(output));
         let waiting = queued * own * at_once.unwrap_or(1.0);
-        let occupied = (running + waiting) / room;
-        Some(Need::largest(&flow, (Reason::KvOccupancy, occupied)))
+        let by_tokens = (tokens.reason, tokens.occupied(waiting));
+        let by_slots = slots.map(|slots| {
+            // How many requests it is that wait is known where their length is.
+            let requests = known.map_or(0.0, |(demand, _)| waiting / demand.input.max(1.0));
+            (slots.reason, slots.occupied(requests))
+        });
+        let held = match by_slots {
+            Some(by_slots) if by_slots.1 > by_tokens.1 => by_slots,
+            Some(_) | None => by_tokens,
+        };
+        Some(Need::largest(&flow, held))
+    }
+
+    /// Slots of recurrent state, of which requests that run hold the share `own`; none of a model without.
+    fn slots(&self, gauges: &[&Gauges], own: f64) -> Option<Memory> {
+        let slots: Vec<StateSlots> = gauges.iter().filter_map(|gauges| gauges.slots).collect();
+        let total: f64 = slots.iter().map(|slots| slots.total).sum();
+        let used: f64 = slots.iter().map(|slots| slots.used).sum();
+        (total > 0.0).then(|| Memory {
+            reason: Reason::StateSlots,
+            room: self.headroom.utilisation * total / count(slots.len()),
+            running: used * own,
+        })
     }
 
     /// Of a queue that is to be gone in time, the share that has to be in memory together: all of
@@ -206,28 +251,60 @@ impl Around<'_> {
         Some(answer_s / (answer_s + within_s))
     }
 
-    fn decode_flow(&self, demand: &DemandModel, output: f64, room: f64) -> Vec<(Reason, f64)> {
+    fn decode_flow(
+        &self,
+        demand: &DemandModel,
+        output: f64,
+        tokens: Memory,
+        slots: Option<Memory>,
+    ) -> Vec<(Reason, f64)> {
         let estimates = &self.history.estimates;
         let tokens_per_s = demand.rate * output;
         // A request's KV, from its first to its last token.
         let kv = demand.input + output / 2.0;
-        // Pages are reserved before prefill computes what goes into them.
-        let reserved = demand.rate * demand.input * (demand.own_s + demand.link_s);
+        let of_tokens = Share {
+            running: kv,
+            reserved: demand.input,
+        };
+        let of_slots = Share {
+            running: 1.0,
+            reserved: 1.0,
+        };
+        let memories = [Some((tokens, of_tokens)), slots.map(|it| (it, of_slots))];
+        let memories = memories.into_iter().flatten();
         let mut needs = vec![(Reason::KvLink, demand.on_links())];
         let Some(line) = estimates.itl_line(kv) else {
             let itl_s = estimates.itl_s().or(self.spec.tpot_s);
-            let held = itl_s.map(|itl_s| tokens_per_s * itl_s * kv + reserved);
-            needs.extend(held.map(|held| (Reason::KvOccupancy, held / room)));
+            needs.extend(memories.filter_map(|(memory, share)| {
+                let running = tokens_per_s * itl_s? * share.running;
+                let held = running + demand.reserved(share);
+                Some((memory.reason, held / memory.room))
+            }));
             return needs;
         };
-        let by_memory = tokens_per_s * (line.base_s * kv / room + line.slope_s);
-        needs.push((Reason::KvOccupancy, by_memory + reserved / room));
+        needs.extend(memories.map(|(memory, share)| {
+            let base = line.base_s * share.running / memory.room;
+            let by_memory = tokens_per_s * (base + line.slope_s);
+            (
+                memory.reason,
+                by_memory + demand.reserved(share) / memory.room,
+            )
+        }));
         let goal_s = self.spec.tpot_s.map(|tpot_s| tpot_s * self.headroom.tpot);
         needs.extend(goal_s.map(|goal_s| {
             let shared = (1.0 - line.base_s / goal_s).max(SHARED_MIN);
             (Reason::TokenInterval, tokens_per_s * line.slope_s / shared)
         }));
         needs
+    }
+}
+
+// === impl Memory ===
+
+impl Memory {
+    /// Replicas for what runs and so much that waits.
+    fn occupied(&self, waiting: f64) -> f64 {
+        (self.running + waiting) / self.room
     }
 }
 
@@ -238,4 +315,13 @@ impl DemandModel {
     fn on_links(&self) -> f64 {
         self.rate * self.link_s / LINK_UTILISATION
     }
+
+    /// Of a memory, what is reserved before prefill has computed and sent what goes into it.
+    fn reserved(&self, share: Share) -> f64 {
+        self.rate * share.reserved * (self.own_s + self.link_s)
+    }
+}
+
+fn count(replicas: usize) -> f64 {
+    f64::from(u32::try_from(replicas).unwrap_or(u32::MAX))
 }

@@ -57,6 +57,17 @@ pub(crate) struct Gauges {
     /// Of those, reserved for KV that has not come yet.
     pub(crate) reserved_tokens: f64,
     pub(crate) capacity_tokens: f64,
+    /// Of a model with recurrent state.
+    #[serde(default)]
+    pub(crate) slots: Option<StateSlots>,
+}
+
+/// Slots of recurrent state: each request that a worker holds has one, however long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StateSlots {
+    /// By requests; what is cached for others is as good as free.
+    pub(crate) used: f64,
+    pub(crate) total: f64,
 }
 
 /// What happened on a replica between two samples.
@@ -97,6 +108,9 @@ pub(crate) enum SampleError {
     #[error("two samples of one time")]
     NotLater,
 }
+
+/// The share of a pool in use from which on it counts as full: with requests that come and go it is never full for long.
+const FULL: f64 = 0.95;
 
 /// No counter grows by this in a second: bytes of a hundred 800 Gbit/s links.
 const PER_SECOND_MAX: f64 = 1e13;
@@ -215,5 +229,12 @@ impl Gauges {
     /// Tokens of requests that run; what is reserved for KV still to come waits on prefill.
     pub(crate) fn running_tokens(&self) -> f64 {
         (self.used_tokens - self.reserved_tokens).max(0.0)
+    }
+
+    /// Whether requests wait for slots of recurrent state although there is memory for their KV.
+    pub(crate) fn lacks_slots(&self) -> bool {
+        let is_full = |slots: StateSlots| slots.used >= FULL * slots.total;
+        let has_pages = self.used_tokens < FULL * self.capacity_tokens;
+        self.slots.is_some_and(is_full) && has_pages && self.queue_tokens > 0.0
     }
 }

@@ -6,6 +6,7 @@ mod needs;
 mod properties;
 mod runs;
 mod samples;
+mod shortage;
 mod simulator;
 mod solutions;
 mod steps;

@@ -1,9 +1,10 @@
-//! Figures of pd-agent: series without labels, all of them from the start.
+//! Figures of pd-agent: series without labels, all of them from the start; and slots by state, where its model has any.
 
-use super::{Counters, Gauges, SampleError, Series};
+use super::{Counters, Gauges, SampleError, Series, StateSlots};
 
 /// By GPU and reason; agents without a GPU have no such series.
 const DEGRADED: &str = "pdserve_gpu_degraded";
+const STATE_SLOTS: &str = "pdserve_state_slots";
 
 pub(super) fn counters(said: &Series<'_>) -> Result<Counters, SampleError> {
     Ok(Counters {
@@ -30,7 +31,16 @@ pub(super) fn gauges(said: &Series<'_>) -> Result<Gauges, SampleError> {
         used_tokens: said.value("pdserve_num_used_tokens")?,
         reserved_tokens: said.value("pdserve_prealloc_tokens")?,
         capacity_tokens: said.value("pdserve_max_total_num_tokens")?,
+        slots: slots(said)?,
     })
+}
+
+fn slots(said: &Series<'_>) -> Result<Option<StateSlots>, SampleError> {
+    let total = said.sum(STATE_SLOTS)?;
+    let is_unused = |state: &str| matches!(state, "free" | "cached");
+    let unused = said.sum_where(STATE_SLOTS, ("state", is_unused))?;
+    let used = total - unused;
+    Ok((total > 0.0).then_some(StateSlots { used, total }))
 }
 
 pub(super) fn is_degraded(said: &Series<'_>) -> bool {

@@ -61,5 +61,6 @@ pub(super) fn gauges(said: &Series<'_>, counters: &Counters) -> Result<Gauges, S
         used_tokens: said.sum("sglang:num_used_tokens")?,
         reserved_tokens: reserved * prompt,
         capacity_tokens: said.sum(CAPACITY)?,
+        slots: None,
     })
 }

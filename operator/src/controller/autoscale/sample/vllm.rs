@@ -48,6 +48,7 @@ pub(super) fn gauges(said: &Series<'_>, counters: &Counters) -> Result<Gauges, S
         used_tokens: used * capacity_tokens,
         reserved_tokens: fetching * prompt,
         capacity_tokens,
+        slots: None,
     })
 }
 

@@ -4,7 +4,7 @@ use super::super::decision::Reason;
 use super::super::demand_model::{GROW, SHRINK, needs};
 use super::super::need::Need;
 use super::super::per_role::PerRole;
-use super::super::sample::Gauges;
+use super::super::sample::{Gauges, StateSlots};
 use super::super::{History, ScalingSpec};
 use super::{World, mk_pools, mk_spec, mk_world, seconds};
 
@@ -87,6 +87,58 @@ fn memory_reserved_for_late_prefill_grows_no_decode() {
     };
     let found = needs_of(&world, &mk_spec()).decode.unwrap();
     assert!(found.whole() <= 1, "{found:?}");
+}
+
+#[test]
+fn decode_is_sized_by_the_fuller_of_its_kv_pool_and_its_slots() {
+    // At 10 req/s × 150 tokens × 50 ms 75 requests of 3075 tokens run; at 1 req/s a tenth of them.
+    let tokens = 75.0 * 3075.0 / 85_000.0;
+    // Ten requests wait, and answers of 7.5 s make room for the next within 2 s.
+    let waiting = 10.0 * 7.5 / 9.5;
+    let of = |used, total| Some(StateSlots { used, total });
+    for (rate, slots, queue_tokens, reserved, replicas, reason) in [
+        (10.0, None, 0.0, 0.0, tokens, Reason::KvOccupancy),
+        (10.0, of(75.0, 100.0), 0.0, 0.0, tokens, Reason::KvOccupancy),
+        (
+            10.0,
+            of(16.0, 16.0),
+            0.0,
+            0.0,
+            75.0 / (0.85 * 16.0),
+            Reason::StateSlots,
+        ),
+        (
+            1.0,
+            of(16.0, 16.0),
+            30_000.0,
+            0.0,
+            (16.0 + waiting) / (0.85 * 16.0),
+            Reason::StateSlots,
+        ),
+        // All of them are reserved for KV that prefill is late with.
+        (
+            1.0,
+            of(16.0, 16.0),
+            30_000.0,
+            1.0,
+            7.5 / (0.85 * 16.0),
+            Reason::StateSlots,
+        ),
+    ] {
+        let mut world = World {
+            rate,
+            speed: 3e6,
+            ..mk_world(1, 1)
+        };
+        world.gauges.decode = Gauges {
+            used_tokens: 20_000.0,
+            reserved_tokens: 20_000.0 * reserved,
+            queue_tokens,
+            slots,
+            ..world.gauges.decode
+        };
+        assert_need(needs_of(&world, &mk_spec()).decode, replicas, reason);
+    }
 }
 
 #[test]

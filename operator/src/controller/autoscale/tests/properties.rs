@@ -4,7 +4,7 @@ use super::super::decision::Limit;
 use super::super::exposition::parse;
 use super::super::observations::ReplicaState;
 use super::super::per_role::{PerRole, ROLES};
-use super::super::sample::Gauges;
+use super::super::sample::{Gauges, StateSlots};
 use super::super::solution::{Asked, solve};
 use super::super::spec::{Bounds, ScalingSpec};
 use super::super::{History, decide};
@@ -24,16 +24,30 @@ fn states(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<ReplicaState
 
 fn gauges() -> impl Strategy<Value = Gauges> {
     let share = 0.0..=1.0f64;
-    (0.0..1e6f64, 0.0..60.0f64, 0.0..1e6f64, share.clone(), share).prop_map(
-        |(queue_tokens, queue_age_s, capacity_tokens, used, reserved)| Gauges {
-            running: 4.0,
-            queue_tokens,
-            queue_age_s,
-            used_tokens: capacity_tokens * used,
-            reserved_tokens: capacity_tokens * used * reserved,
-            capacity_tokens,
-        },
+    let slots = (1.0..1e4f64, share.clone()).prop_map(|(total, used)| StateSlots {
+        used: total * used,
+        total,
+    });
+    let slots = prop::option::of(slots);
+    (
+        0.0..1e6f64,
+        0.0..60.0f64,
+        0.0..1e6f64,
+        share.clone(),
+        share,
+        slots,
     )
+        .prop_map(
+            |(queue_tokens, queue_age_s, capacity_tokens, used, reserved, slots)| Gauges {
+                running: 4.0,
+                queue_tokens,
+                queue_age_s,
+                used_tokens: capacity_tokens * used,
+                reserved_tokens: capacity_tokens * used * reserved,
+                capacity_tokens,
+                slots,
+            },
+        )
 }
 
 prop_compose! {

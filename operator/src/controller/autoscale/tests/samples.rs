@@ -1,7 +1,7 @@
 //! What is read of an agent, and what is not believed.
 
 use super::super::exposition::{ExpositionError, parse};
-use super::super::sample::{Counters, Gauges, Sample, SampleError};
+use super::super::sample::{Counters, Gauges, Sample, SampleError, StateSlots};
 use super::seconds;
 use pd_protocol::exposition::MalformedLine;
 
@@ -113,6 +113,31 @@ fn more_tokens_than_there_are_slots_refuse_the_sample() {
         matches!(error, SampleError::BeyondCapacity { .. }),
         "{error}"
     );
+}
+
+#[test]
+fn slots_in_use_are_those_that_no_request_could_have() {
+    let slots = |text: &str| Sample::read(text, seconds(7)).map(|sample| sample.gauges.slots);
+    assert_eq!(slots(PREFILL), Ok(None));
+    let by_state = [
+        ("free", "3"),
+        ("cached", "2"),
+        ("locked", "1"),
+        ("held", "4"),
+    ];
+    let lines = by_state
+        .map(|(state, count)| format!("pdserve_state_slots{{state=\"{state}\"}} {count}\n"));
+    let text = format!("{PREFILL}{}", lines.concat());
+    let expected = StateSlots {
+        used: 5.0,
+        total: 10.0,
+    };
+    assert_eq!(slots(&text), Ok(Some(expected)));
+    let nonsense = text.replace("} 4", "} -4");
+    assert!(matches!(
+        slots(&nonsense),
+        Err(SampleError::Nonsense { .. })
+    ));
 }
 
 #[test]

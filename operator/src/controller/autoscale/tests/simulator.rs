@@ -410,6 +410,7 @@ impl Pod {
             used_tokens: self.kv_tokens(),
             reserved_tokens: 0.0,
             capacity_tokens: CAPACITY_TOKENS,
+            slots: None,
         };
         let mut sample = Sample::default();
         (sample.at, sample.counters, sample.gauges) = (now, self.counters, gauges);
