@@ -22,7 +22,8 @@ pub enum Stage {
     PrefillBootstrapped,
     /// Prefill: one chunk computed (`tokens`, `duration_ns`).
     ChunkComputed,
-    /// Prefill: one chunk's KV written to, or pulled by, decode (`bytes`, `duration_ns`).
+    /// Prefill: one chunk's KV, with the last one the state, written to, or pulled by, decode (`bytes`, `state_bytes`,
+    /// `duration_ns`).
     ChunkSent,
     /// Prefill: the last write, with the metadata row, has completed.
     LastWrite,
@@ -30,7 +31,7 @@ pub enum Stage {
     DecodeQueued,
     /// Decode: pages and metadata row reserved, `TransferInfo` sent.
     DecodePreallocated,
-    /// Decode: KV complete and checked (`bytes`).
+    /// Decode: KV and state complete and checked (`bytes`, `state_bytes`).
     TransferDone,
     /// Decode: end of the first decode step.
     FirstStep,
@@ -49,6 +50,9 @@ pub struct StageEvent {
     pub tokens: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Of `bytes`, those of recurrent state; absent where none moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_bytes: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -118,6 +118,7 @@ impl Record {
                 duration_ns: None,
                 tokens: None,
                 bytes: None,
+                state_bytes: None,
             })
             .collect()
     }

@@ -18,6 +18,8 @@ pub(crate) struct Recorder {
     pub(crate) metrics: EngineMetrics,
     pub(crate) timelines: Arc<Timelines>,
     throughput: Throughput,
+    /// Of a slot of recurrent state; 0 for a model without.
+    slot_bytes: u64,
 }
 
 // === impl Recorder ===
@@ -31,6 +33,7 @@ impl Recorder {
             metrics,
             timelines: Arc::default(),
             throughput: Throughput::new(Instant::now()),
+            slot_bytes: slot_bytes as u64,
         }
     }
 
@@ -173,6 +176,7 @@ impl Recorder {
                 at_unix_ns: chunk.at_unix_ns,
                 duration_ns: u64::try_from(chunk.duration.as_nanos()).ok(),
                 bytes: Some(chunk.bytes),
+                state_bytes: self.state_bytes(chunk.bytes).filter(|_| chunk.last),
                 ..stage_now(Stage::ChunkSent)
             },
         );
@@ -197,11 +201,18 @@ impl Recorder {
             req,
             StageEvent {
                 bytes,
+                state_bytes: bytes.and_then(|bytes| self.state_bytes(bytes)),
                 duration_ns: report
                     .and_then(|report| u64::try_from(report.duration.as_nanos()).ok()),
                 ..stage_now(Stage::TransferDone)
             },
         );
+    }
+
+    /// Of so many bytes with which a transfer ends, those of the request's state. A fake transfer moves none.
+    fn state_bytes(&self, bytes: u64) -> Option<u64> {
+        let moved = self.slot_bytes.min(bytes);
+        (moved > 0).then_some(moved)
     }
 
     /// Writes the gauges.

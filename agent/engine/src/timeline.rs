@@ -56,6 +56,7 @@ pub fn stage_now(stage: Stage) -> StageEvent {
         duration_ns: None,
         tokens: None,
         bytes: None,
+        state_bytes: None,
     }
 }
 

@@ -67,6 +67,18 @@ async fn tiny_qwen3_over_every_transport() -> Result<()> {
     Ok(())
 }
 
+/// Recurrent state moves with the last chunk, and begins at cached prefixes in the second round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tiny_qwen3_5_moe_over_every_transport() -> Result<()> {
+    let requests = ragged(&[3, 33, 150, 257], 24);
+    for transport in ["shm", "tcp"] {
+        let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
+        let model = binaries::tiny_model("tiny-qwen3-5-moe");
+        same_answers(model, &agent, 64, &requests).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn smollm2_over_shm_and_tcp() -> Result<()> {
     let requests = ragged(&[20, 150, 700], 32);

@@ -1,4 +1,4 @@
-//! `make demo`: one question to a real model through router, prefill and decode; the request's
+//! `make demo`: one question to a real model, or a tiny one of any family, through router, prefill and decode; the request's
 //! timeline; and the same question to a unified agent, whose token ids must be equal.
 
 #![allow(clippy::print_stdout, reason = "a demo talks to a person")]
@@ -16,8 +16,9 @@ use pd_e2e::process::{LogTo, Process};
 use pd_e2e::{address, binaries};
 use pd_protocol::Role;
 use rustix::process::Signal;
+use serde_json::json;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -26,9 +27,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Parser)]
 struct Args {
-    /// The PDDeployment to run.
+    /// The PDDeployment to run; one prefill and one decode worker of the model if absent.
     #[arg(long)]
-    deployment: PathBuf,
+    deployment: Option<PathBuf>,
     /// Its model, for the unified agent.
     #[arg(long)]
     model: PathBuf,
@@ -51,25 +52,27 @@ async fn main() -> ExitCode {
 
 async fn demo(args: Args) -> Result<()> {
     ensure!(
-        args.model.is_file(),
-        "no model at {}; run `make model`",
+        args.model.exists(),
+        "no model at {}; run `make model`, or give a FAMILY of which agent/engine/golden has a tiny one",
         args.model.display()
     );
+    let made = tempfile::tempdir().context("cannot make a folder for the deployment")?;
+    let deployment = match args.deployment {
+        Some(deployment) => deployment,
+        None => write_deployment(made.path(), &args.model)?,
+    };
     let question = Question {
         text: args.question,
         max_tokens: args.max_tokens,
     };
 
-    heading(&format!(
-        "pd-operator local -f {}",
-        args.deployment.display()
-    ));
+    heading(&format!("pd-operator local -f {}", deployment.display()));
     let listen = free_listen_address()?;
     let token = format!("{:032x}", rand::random::<u128>());
     let operator_args = [
         "local".to_owned(),
         "-f".to_owned(),
-        args.deployment.display().to_string(),
+        deployment.display().to_string(),
         "--listen".to_owned(),
         listen.clone(),
     ];
@@ -120,6 +123,27 @@ async fn demo(args: Args) -> Result<()> {
         answer.token_ids.len()
     );
     Ok(())
+}
+
+/// A deployment of one prefill and one decode worker.
+fn write_deployment(folder: &Path, model: &Path) -> Result<PathBuf> {
+    let path = model.canonicalize().context("the model has no path")?;
+    let name = path.file_stem().context("the model has no name")?;
+    let document = json!({
+        "apiVersion": "pdserve.io/v1alpha1",
+        "kind": "PDDeployment",
+        "metadata": {"name": "demo"},
+        "spec": {
+            "model": {
+                "servedModelName": name.to_string_lossy(),
+                "source": {"hostPath": {"path": path}},
+            },
+            "pools": {"prefill": {"replicas": 1}, "decode": {"replicas": 1}},
+        },
+    });
+    let file = folder.join("demo.yaml");
+    std::fs::write(&file, document.to_string()).context("cannot write the deployment")?;
+    Ok(file)
 }
 
 fn heading(text: &str) {

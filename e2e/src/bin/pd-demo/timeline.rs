@@ -79,6 +79,9 @@ fn describe(event: &StageEvent) -> String {
     }
     if let Some(bytes) = event.bytes {
         write!(text, " · {}", megabytes(bytes)).expect("a String takes every write");
+        if let Some(state) = event.state_bytes {
+            write!(text, ", state {}", megabytes(state)).expect("as above");
+        }
         if let Some(ns @ 1..) = event.duration_ns {
             let tenths = bytes * 10 / ns;
             write!(text, " · {}.{} GB/s", tenths / 10, tenths % 10).expect("as above");

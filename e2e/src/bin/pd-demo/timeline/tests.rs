@@ -10,6 +10,7 @@ fn event(stage: Stage, at_ms: u64, took_ms: Option<u64>) -> StageEvent {
         duration_ns: took_ms.map(|ms| ms * 1_000_000),
         tokens: None,
         bytes: None,
+        state_bytes: None,
     }
 }
 
@@ -23,6 +24,7 @@ fn stages_of_all_processes_share_one_axis() {
     };
     let sent = StageEvent {
         bytes: Some(30_000_000),
+        state_bytes: Some(450_000),
         ..event(Stage::ChunkSent, 30, Some(10))
     };
     let drawn = draw(&[
@@ -32,7 +34,7 @@ fn stages_of_all_processes_share_one_axis() {
     ]);
     let lines: Vec<&str> = drawn.lines().collect();
     assert!(lines[1].contains("router") && lines[1].contains("0.00"));
-    assert!(lines[2].contains("chunk sent · 30.00 MB · 3.0 GB/s"));
+    assert!(lines[2].contains("chunk sent · 30.00 MB, state 0.45 MB · 3.0 GB/s"));
     assert_eq!(
         lines[2].matches('█').count(),
         10,
