@@ -14,7 +14,7 @@ mod transfer;
 pub(crate) use check::ArgError;
 pub(crate) use device::{DeviceArgs, DeviceName};
 pub(crate) use disaggregation::DisaggregationArgs;
-pub(crate) use model::{ModelArgs, SamplingSource};
+pub(crate) use model::{ModelArgs, SamplingSource, dtype, kv_cache_dtype};
 pub(crate) use schedule::ScheduleArgs;
 pub(crate) use server::{ServerArgs, host};
 pub(crate) use transfer::TransferArgs;
@@ -40,7 +40,8 @@ const VERSION: &str = concat!(
     about,
     args_override_self = true,
     after_help = "pd-agent --help-sglang: SGLang's other flags, and how each is handled\n\
-                  pd-agent kv-probe --help: benchmarks the KV transfer path between two nodes, without a model"
+                  pd-agent kv-probe --help: benchmarks the KV transfer path between two nodes, without a model\n\
+                  pd-agent replay --help: computes requests again that --observe-kv recorded, and says where bits part"
 )]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -1,11 +1,12 @@
 //! Opens the compute device, and logs which one and why.
 
-use crate::args::{Args, DeviceArgs, DeviceName};
+use crate::args::{DeviceArgs, DeviceName};
 use crate::memory::kv_memory_bytes;
 use anyhow::{Context, Result};
 use pd_compute::cuda::driver::Driver;
 use pd_engine::engine::Device;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Share of a GPU's memory without `--mem-fraction-static`.
@@ -15,8 +16,7 @@ const GIVEN_GPUS: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// # Errors
 /// When the requested GPU cannot be used, or no memory is left for the KV pool.
-pub(crate) fn open(args: &Args) -> Result<Device> {
-    let device = &args.device;
+pub(crate) fn open(device: &DeviceArgs, model_path: &Path) -> Result<Device> {
     let gpu = match device.device {
         DeviceName::Cpu => None,
         DeviceName::Cuda => Some(open_gpu(device).context("--device cuda")?),
@@ -43,7 +43,7 @@ pub(crate) fn open(args: &Args) -> Result<Device> {
     }
     Ok(Device::Cpu {
         threads: device.cpu_threads.map(NonZeroUsize::get),
-        kv_memory_bytes: kv_memory_bytes(&args.model.model_path, device.mem_fraction_static)?,
+        kv_memory_bytes: kv_memory_bytes(model_path, device.mem_fraction_static)?,
     })
 }
 

@@ -1,5 +1,5 @@
 //! Node agent: one process that serves one model over HTTP, unified or as prefill or decode; or
-//! that benchmarks the KV transfer path between two nodes.
+//! that benchmarks the KV transfer path between two nodes, or computes recorded requests again.
 
 mod args;
 mod delivery;
@@ -12,7 +12,9 @@ mod kv_probe;
 mod listeners;
 mod lost_threads;
 mod memory;
+mod observations;
 mod peers;
+mod replay;
 mod service;
 mod sizes;
 mod wiring;
@@ -24,6 +26,11 @@ use std::process::ExitCode;
 static ALLOCATOR: pd_allocator::Allocator = pd_allocator::Allocator;
 
 fn main() -> ExitCode {
+    if let Some(args) = replay::ReplayArgs::from_command_line() {
+        let code = replay::run(&args);
+        pd_log::flush();
+        return code;
+    }
     let ended = match kv_probe::KvProbeArgs::from_command_line() {
         Some(args) => kv_probe::run(&args),
         None => wiring::run(args::Args::from_command_line()),

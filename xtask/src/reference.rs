@@ -18,6 +18,10 @@ const HELP: &[(&str, &str)] = &[
         "agent/src/kv_probe/args/snapshots/pd_agent__kv_probe__args__tests__",
     ),
     (
+        "pd-agent replay",
+        "agent/src/replay/args/snapshots/pd_agent__replay__args__tests__",
+    ),
+    (
         "pd-router",
         "router/src/args/snapshots/pd_router__args__tests__",
     ),

@@ -2,18 +2,24 @@
 //! arrived, and after each step. Two runs of one request can be compared point by point, so that it shows where bits
 //! part. Off by default; then nothing is read and nothing is hashed.
 
+mod compare;
 mod payload_hash;
 mod points;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
+pub use compare::{Comparison, Difference, Place, compare};
 pub use payload_hash::PayloadHash;
 pub(crate) use payload_hash::PayloadHasher;
-pub use points::{Admitted, Observation, Payload, Point};
+pub use points::{Admitted, Observation, ObservedEngine, Payload, Point};
 
-/// Takes what is observed, on the scheduler's thread, which waits for it.
+/// Takes what is observed.
 pub trait Observer: Debug + Send + Sync {
+    /// The engine is about to take requests.
+    fn started(&self, engine: ObservedEngine);
+
+    /// On the scheduler's thread, which waits for it.
     fn observe(&self, observation: Observation);
 }
 

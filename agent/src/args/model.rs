@@ -63,7 +63,7 @@ pub(crate) enum SamplingSource {
     Openai,
 }
 
-fn dtype(name: &str) -> Result<Option<ComputeDtype>, &'static str> {
+pub(crate) fn dtype(name: &str) -> Result<Option<ComputeDtype>, &'static str> {
     match name {
         "auto" => Ok(None),
         "float32" | "float" => Ok(Some(ComputeDtype::F32)),
@@ -76,7 +76,7 @@ fn dtype(name: &str) -> Result<Option<ComputeDtype>, &'static str> {
     }
 }
 
-fn kv_cache_dtype(name: &str) -> Result<Option<KvDtype>, &'static str> {
+pub(crate) fn kv_cache_dtype(name: &str) -> Result<Option<KvDtype>, &'static str> {
     match name {
         "auto" => Ok(None),
         "float32" => Ok(Some(KvDtype::Float32)),

@@ -3,6 +3,7 @@
 use clap::Args;
 use pd_protocol::{Secret, labels, ports};
 use std::net::{IpAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Largest body read by default. 32 MiB hold a prompt of 4 million token ids.
@@ -49,6 +50,11 @@ pub(crate) struct ServerArgs {
     /// How long requests in flight may continue after SIGTERM
     #[arg(long = "drain-timeout-secs", default_value = "300", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) drain_timeout: Duration,
+
+    /// Write hashes of the KV and state of every request, where it is computed, sent, received and stepped on, to a new file
+    /// in this folder, for `pd-agent replay`. Prompts are in it, too. Requests are slower; off if absent
+    #[arg(long, value_name = "DIR")]
+    pub(crate) observe_kv: Option<PathBuf>,
 
     /// Check the command line and exit: status 0 if it is valid, else 2 with every broken rule
     #[arg(long)]

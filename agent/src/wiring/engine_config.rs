@@ -5,12 +5,15 @@ use super::transfer_config;
 use crate::args::{Args, SamplingSource};
 use crate::device;
 use crate::listeners::Ports;
+use crate::observations::ObservationFile;
 use crate::service::App;
 use crate::sizes::Sizes;
 use anyhow::Result;
 use pd_engine::engine::{DecodeConfig, DisaggregationMode, EngineConfig, PrefillConfig};
+use pd_engine::observe::Observer;
 use pd_kv_transfer::TransferConfig;
 use pd_protocol::Role;
+use std::sync::Arc;
 
 /// # Errors
 /// When the device cannot be used, has no memory left for the KV pool, or there is no address that
@@ -18,7 +21,7 @@ use pd_protocol::Role;
 pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig> {
     let (model, schedule) = (&args.model, &args.schedule);
     let defaults = EngineConfig::new(&model.model_path);
-    let device = device::open(args)?;
+    let device = device::open(&args.device, &model.model_path)?;
     let sizes = Sizes::new(schedule, &device);
     Ok(EngineConfig {
         tokenizer_path: model.tokenizer_path.clone(),
@@ -43,9 +46,18 @@ pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
+        observer: observer(args)?,
         mode: mode(args, ports, app)?,
         ..defaults
     })
+}
+
+fn observer(args: &Args) -> Result<Option<Arc<dyn Observer>>> {
+    let Some(folder) = &args.server.observe_kv else {
+        return Ok(None);
+    };
+    let file = ObservationFile::create(folder, args.disaggregation.role)?;
+    Ok(Some(Arc::new(file)))
 }
 
 fn mode(args: &Args, ports: Ports, app: &App) -> Result<DisaggregationMode> {

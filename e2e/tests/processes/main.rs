@@ -8,3 +8,4 @@ mod faults;
 mod hub;
 mod local;
 mod logs;
+mod observed;

@@ -21,6 +21,7 @@ use crate::mode::decode::{Decode, DecodeLimits};
 use crate::mode::prefill::Prefill;
 use crate::mode::unified::Unified;
 use crate::model::{self, ModelFiles};
+use crate::observe::ObservedEngine;
 use crate::ranks::Ranks;
 use crate::ranks::local::LocalRank;
 use crate::recorder::Recorder;
@@ -194,6 +195,9 @@ fn assemble(
         u64::from(config.max_running_requests) + u64::from(config.max_queued_requests);
     let state = State::default();
     let stopped = SetOnDrop(state.stopped.clone());
+    if let Some(observer) = &config.observer {
+        observer.started(ObservedEngine::of(&loaded.info));
+    }
     let req_factory = ReqFactory::new(&loaded.info, config.random_seed, loaded.tokenizer.clone());
     let shared = Arc::new(Shared {
         commands_tx: commands_tx.clone(),

@@ -1,12 +1,29 @@
 //! What is observed, as it is recorded: one JSON object each.
 
 use super::PayloadHash;
+use crate::info::EngineInfo;
 use crate::sample::params::SamplingParams;
+use pd_protocol::Role;
 use serde::{Deserialize, Serialize};
+
+/// The engine whose requests are observed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedEngine {
+    pub role: Role,
+    pub model_path: String,
+    pub dtype: String,
+    pub kv_cache_dtype: String,
+    pub page_size: u32,
+    pub context_length: u32,
+    /// Digest of all that must be equal for hashes to mean the same.
+    pub kv_compat: String,
+}
 
 /// One look at a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
+    /// Number of the request at its engine.
+    pub request: u64,
     pub rid: String,
     /// Both legs of a disaggregated request have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,6 +53,9 @@ pub enum Point {
         position: usize,
         /// Of the position's KV alone.
         kv: PayloadHash,
+        /// After the position, one per state of the model; none of models without.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        states: Vec<PayloadHash>,
         token: u32,
     },
 }
@@ -61,4 +81,20 @@ pub struct Payload {
     /// One per state of the model; none of models without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<PayloadHash>,
+}
+
+// === impl ObservedEngine ===
+
+impl ObservedEngine {
+    pub(crate) fn of(info: &EngineInfo) -> Self {
+        Self {
+            role: info.role,
+            model_path: info.model_path.clone(),
+            dtype: info.dtype.clone(),
+            kv_cache_dtype: info.kv_cache_dtype.clone(),
+            page_size: info.page_size,
+            context_length: info.context_length,
+            kv_compat: info.kv_compat.clone(),
+        }
+    }
 }

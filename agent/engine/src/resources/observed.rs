@@ -42,7 +42,7 @@ impl Resources {
         state: Option<StateSlot>,
         point: fn(Payload) -> Point,
     ) {
-        if self.observing.is_none() || pages.is_empty() {
+        if self.observing.is_none() || (pages.is_empty() && state.is_none()) {
             return;
         }
         let page_size = self.cache.page_size();
@@ -78,11 +78,13 @@ impl Resources {
             slots: slot..slot + 1,
         };
         let hashes = self.ranks.hash_pages(&[span]);
+        let states = kv.slot().map(|slot| self.ranks.hash_states(slot));
         self.observe_with(req, || {
             let kv: PayloadHash = hashes?[0];
             Ok(Point::Step {
                 position,
                 kv,
+                states: states.transpose()?.unwrap_or_default(),
                 token,
             })
         });
@@ -94,6 +96,7 @@ impl Resources {
         };
         match point() {
             Ok(point) => observer.observe(Observation {
+                request: req.id.0,
                 rid: req.rid.clone(),
                 room: req.room().map(|room| room.get()),
                 point,

@@ -5,16 +5,25 @@ use crate::harness::{
 };
 use crate::pair::Pair;
 use parking_lot::Mutex;
-use pd_engine::engine::EngineConfig;
-use pd_engine::observe::{Observation, Observer, Payload, PayloadHash, Point};
+use pd_engine::engine::{EngineConfig, EngineHandle};
+use pd_engine::observe::{
+    Observation, ObservedEngine, Observer, Payload, PayloadHash, Point, compare,
+};
 use pd_kv_transfer::TransportChoice;
-use pd_protocol::Transport;
+use pd_protocol::timeline::Stage;
+use pd_protocol::{BootstrapRoom, Transport};
 use std::sync::Arc;
+
+const ROOM: u64 = 7;
 
 #[derive(Debug, Default)]
 struct Collector(Mutex<Vec<Point>>);
 
 impl Observer for Collector {
+    fn started(&self, engine: ObservedEngine) {
+        assert_eq!(engine.page_size, 16);
+    }
+
     fn observe(&self, observation: Observation) {
         self.0.lock().push(observation.point);
     }
@@ -54,13 +63,17 @@ fn after_restore(point: &Point) -> Option<&Payload> {
     }
 }
 
-fn steps(points: &[Point]) -> Vec<(usize, PayloadHash, u32)> {
-    let step = |point: &Point| match *point {
+/// Position, its KV, states behind it, token.
+type Step = (usize, PayloadHash, Vec<PayloadHash>, u32);
+
+fn steps(points: &[Point]) -> Vec<Step> {
+    let step = |point: &Point| match point {
         Point::Step {
             position,
             kv,
+            states,
             token,
-        } => Some((position, kv, token)),
+        } => Some((*position, *kv, states.clone(), *token)),
         Point::Admitted(_)
         | Point::Computed(_)
         | Point::BeforeSend(_)
@@ -78,11 +91,22 @@ fn states(points: &[Point], of: fn(&Point) -> Option<&Payload>) -> Vec<PayloadHa
 
 #[test]
 fn what_is_sent_is_what_arrives_and_what_one_engine_computes() {
-    compare(LLAMA, 0);
-    compare(QWEN3_5, 2);
+    assert_same_points(LLAMA, 0, None);
+    // Six layers, each with 3 × (2 × 2 + 4) × 16 inputs of its convolution and 4 × 16 × 16 elements, of 4 bytes.
+    assert_same_points(QWEN3_5, 2, Some(6 * (3 * 8 * 16 + 4 * 16 * 16) * 4));
 }
 
-fn compare(model: &str, num_states: usize) {
+/// Bytes of recurrent state that the room of the test moved, of which one event of the stage speaks.
+fn state_bytes(engine: &EngineHandle, stage: Stage) -> Option<u64> {
+    let room = BootstrapRoom::new(ROOM).expect("a room");
+    let timeline = engine.timeline(room).expect("the room is remembered");
+    let events = timeline.events.iter().filter(|event| event.stage == stage);
+    let of_states: Vec<u64> = events.filter_map(|event| event.state_bytes).collect();
+    assert!(of_states.len() <= 1, "{of_states:?}");
+    of_states.first().copied()
+}
+
+fn assert_same_points(model: &str, num_states: usize, moved_state: Option<u64>) {
     let request = mk_unpenalised(&mk_prompt(5, 150), 12);
     let observed = |config: EngineConfig| {
         let collector = Arc::new(Collector::default());
@@ -103,9 +127,11 @@ fn compare(model: &str, num_states: usize) {
         collectors.lock().push(collector);
         config
     });
-    let (prefill, decode) = pair.submit(&request, 7);
+    let (prefill, decode) = pair.submit(&request, ROOM);
     collect(prefill);
     collect(decode);
+    assert_eq!(state_bytes(&pair.prefill, Stage::ChunkSent), moved_state);
+    assert_eq!(state_bytes(&pair.decode, Stage::TransferDone), moved_state);
     let alone = alone.0.lock().clone();
     let both: Vec<Point> = collectors
         .lock()
@@ -120,6 +146,10 @@ fn compare(model: &str, num_states: usize) {
     assert_eq!(computed.len(), num_states);
     assert_eq!(states(&both, before_send), computed);
     assert_eq!(states(&both, after_restore), computed);
+    let found = compare(&both, &alone, 16).expect("a prompt was computed");
+    assert_eq!(found.difference, None);
+    assert_eq!((found.pages, found.steps), (20, 12));
+    assert_eq!(found.states, num_states * (2 + 12));
     let mut steps_of_both = steps(&both);
     steps_of_both.sort_by_key(|(position, ..)| *position);
     assert_eq!(steps_of_both, steps(&alone));
