@@ -55,7 +55,8 @@ impl AnswerSender {
         let Some(commands_tx) = &self.commands_tx else {
             return;
         };
-        // However large the first that waits: prompts have their log probabilities in one event. The last has its place.
+        // However large the first that waits: prompts have their log probabilities in one event. The last has its
+        // place.
         if event.finish.is_some() || self.waiting.load(Ordering::Relaxed) <= WAITING_BYTES_MAX {
             self.push(event);
             return;

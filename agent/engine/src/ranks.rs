@@ -35,8 +35,8 @@ pub(crate) trait Ranks: Debug + Send {
         slot: Option<StateSlot>,
     ) -> Result<HostKv, ComputeError>;
 
-    /// Copies offloaded KV back into as many pages, and the state into a slot, in order with the steps: the next one
-    /// finds it there.
+    /// Enqueues copies of offloaded KV back into as many pages, and of the state into a slot, and does not wait for
+    /// them. They are in order with the steps: the next one finds them done. A fault shows in the next [`Self::wait`].
     ///
     /// # Errors
     /// If allocating the indices fails.

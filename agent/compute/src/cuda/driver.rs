@@ -219,8 +219,8 @@ pub struct DeviceInfo {
 // === impl DeviceInfo ===
 
 impl DeviceInfo {
-    /// Whether it runs what `build.rs` compiles for Hopper: the only code with products of a warpgroup, and whose kernels
-    /// wait for those before them.
+    /// Whether it runs what `build.rs` compiles for Hopper: the only code with products of a warpgroup, and whose
+    /// kernels wait for those before them.
     pub fn is_hopper(&self) -> bool {
         self.compute_capability == (9, 0)
     }

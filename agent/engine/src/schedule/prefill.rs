@@ -205,7 +205,8 @@ fn extend(
     cache.try_extend(kv, from + len).then_some(len)
 }
 
-/// The demand of a request whose tokens before `from` are computed or in flight, and which has pages for `held_len` more.
+/// The demand of a request whose tokens before `from` are computed or in flight, and which has pages for `held_len`
+/// more.
 fn candidate(req: &Req, from: usize, held_len: usize) -> Candidate {
     let extend_len = req.tokens.len() - from;
     let without_logits = match req.prompt_logprobs_from() {

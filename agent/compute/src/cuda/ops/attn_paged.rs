@@ -109,8 +109,8 @@ fn check(op: &AttnPaged<'_, CudaBackend>) {
     );
 }
 
-/// By which kernels divide a number below 2^31: (high half of the product + number) >> ceil(log2 divisor). Source: Granlund
-/// and Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1.
+/// By which kernels divide a number below 2^31: (high half of the product + number) >> ceil(log2 divisor). Source:
+/// Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1.
 fn multiplier(divisor: u32) -> u32 {
     let divisor = u64::from(divisor);
     let power = divisor.next_power_of_two();

@@ -1,5 +1,5 @@
-//! Hostile messages for honest chat templates, and hostile templates as far as they are compiled: what one writes is its
-//! model's, and may be long.
+//! Hostile messages for honest chat templates, and hostile templates as far as they are compiled: what one writes is
+//! its model's, and may be long.
 
 use super::*;
 use crate::text::tests::golden;
