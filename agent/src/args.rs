@@ -9,6 +9,7 @@ mod model;
 mod schedule;
 mod server;
 mod sglang;
+mod speculative;
 mod transfer;
 
 pub(crate) use check::ArgError;
@@ -17,6 +18,7 @@ pub(crate) use disaggregation::DisaggregationArgs;
 pub(crate) use model::{ModelArgs, SamplingSource, dtype, kv_cache_dtype};
 pub(crate) use schedule::ScheduleArgs;
 pub(crate) use server::{ServerArgs, host};
+pub(crate) use speculative::SpeculativeArgs;
 pub(crate) use transfer::TransferArgs;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
@@ -52,6 +54,8 @@ pub(crate) struct Args {
     pub(crate) device: DeviceArgs,
     #[command(flatten)]
     pub(crate) schedule: ScheduleArgs,
+    #[command(flatten)]
+    pub(crate) speculative: SpeculativeArgs,
     #[command(flatten)]
     pub(crate) disaggregation: DisaggregationArgs,
     #[command(flatten)]

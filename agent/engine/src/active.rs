@@ -7,10 +7,12 @@
 //! to do                           [ ................... ] todo_len()
 //! ```
 //! A token that a step in flight draws is not known yet; the step right after may still compute its position, since the
-//! device carries the token over. A prefill chunk hands over many positions, a decode step one.
+//! device carries the token over. A prefill chunk hands over many positions, a decode step one, or one and those of its
+//! drafts; what is handed over shrinks then to what was right.
 
 use crate::kvcache::pool::ReqKv;
 use crate::req::Req;
+use crate::speculate::ReqDrafts;
 use crate::step::{StepId, StepRow};
 
 /// A request that steps compute, with what its mode keeps beside it.
@@ -25,6 +27,8 @@ pub(crate) struct Active<T = ()> {
     last_step: Option<StepId>,
     /// Where the token lies that was drawn last.
     drawn: Option<Carried>,
+    /// A step in flight draws an unknown number of tokens.
+    verifying: bool,
 }
 
 /// A token that is known to the device only, as an output of a step.
@@ -47,6 +51,7 @@ impl<T> Active<T> {
             drawing: 0,
             last_step: None,
             drawn: None,
+            verifying: false,
         }
     }
 
@@ -60,6 +65,7 @@ impl<T> Active<T> {
             drawing,
             last_step,
             drawn,
+            verifying,
         } = self;
         let active = Active {
             req,
@@ -69,6 +75,7 @@ impl<T> Active<T> {
             drawing,
             last_step,
             drawn,
+            verifying,
         };
         (active, with)
     }
@@ -103,9 +110,10 @@ impl<T> Active<T> {
         self.drawing == 0 || self.len() < self.req.len_max
     }
 
-    /// Whether its next step needs a token that is not known yet, to penalise it.
+    /// Whether its next step needs a token that is not known yet: to penalise it, or to find drafts of what comes after.
     pub(crate) fn needs_outcome(&self) -> bool {
-        self.drawing > 0 && self.req.penalties.are_on()
+        let wants_drafts = self.req.drafts.as_ref().is_some_and(ReqDrafts::are_on);
+        self.drawing > 0 && (self.verifying || wants_drafts || self.req.penalties.are_on())
     }
 
     /// The token of its first position to do, if a step in flight draws it.
@@ -124,6 +132,29 @@ impl<T> Active<T> {
             prompt_logprobs: self.req.prompt_logprob_positions(&positions).len(),
             positions,
             draws,
+            drafts: Vec::new(),
+        }
+    }
+
+    /// Hands the last token's position to `step`, and those of `drafts` behind it.
+    ///
+    /// # Panics
+    /// If that is not all there is to do, or the last token is not known.
+    pub(crate) fn hand_drafts(&mut self, drafts: Vec<u32>, step: StepId) -> StepRow {
+        assert!(
+            self.drawing == 0 && self.todo_len() == 1,
+            "drafts follow a known token whose position is the next"
+        );
+        let positions = self.handed..self.handed + 1 + drafts.len();
+        self.handed = positions.end;
+        self.last_step = Some(step);
+        self.verifying = true;
+        StepRow {
+            id: self.req.id,
+            prompt_logprobs: 0,
+            positions,
+            draws: true,
+            drafts,
         }
     }
 
@@ -133,8 +164,12 @@ impl<T> Active<T> {
         self.drawn = Some(Carried { step, output });
     }
 
-    /// A step that drew a token, if the row did, has ended.
-    pub(crate) fn settled(&mut self, row: &StepRow) {
+    /// A step has ended that got `drawn` tokens, if the row draws.
+    pub(crate) fn settled(&mut self, row: &StepRow, drawn: usize) {
         self.drawing -= usize::from(row.draws);
+        if !row.drafts.is_empty() {
+            self.handed = row.computed_to(drawn);
+            self.verifying = false;
+        }
     }
 }

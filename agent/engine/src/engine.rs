@@ -31,6 +31,7 @@ pub use crate::info::EngineInfo;
 pub use crate::request::{FinishReason, GenerateRequest, LogprobOptions, StopMatch, SubmitError};
 pub use crate::request::{TokenEvent, TokenLogprob};
 pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
+pub use config::{SpeculativeAlgorithm, SpeculativeConfig};
 pub use pd_compute::dtype::ComputeDtype;
 pub use scheduler::{Scheduler, Turn};
 pub use start::StartError;

@@ -185,6 +185,7 @@ impl EventLoop {
         self.last_ended = Instant::now();
         let duration = self.last_ended.duration_since(began);
         resources.step_ended(step.id);
+        resources.row_cost.observe_step(&step, duration);
         let in_flight = self.in_flight.len();
         resources
             .recorder

@@ -24,6 +24,7 @@ mod request;
 mod resources;
 pub mod sample;
 mod schedule;
+mod speculate;
 mod step;
 pub mod text;
 pub mod timeline;

@@ -15,6 +15,7 @@ pub struct EngineMetrics {
     pub(crate) gauges: Gauges,
     pub(crate) counters: Counters,
     pub(crate) histograms: Histograms,
+    pub(crate) speculation: SpeculationMetrics,
 }
 
 /// The present state; written once per step of the event loop.
@@ -83,6 +84,16 @@ pub(crate) struct Histograms {
     pub(crate) step_time: Histogram,
 }
 
+/// Of an engine that speculates; 0 of others.
+#[derive(Clone, Debug)]
+pub(crate) struct SpeculationMetrics {
+    pub(crate) accept_length: Gauge,
+    pub(crate) accept_rate: Gauge,
+    pub(crate) verify: IntCounter,
+    pub(crate) draft_tokens: IntCounter,
+    pub(crate) accepted_tokens: IntCounter,
+}
+
 /// Answer tokens per second, over a window that ends now.
 #[derive(Debug)]
 pub(crate) struct Throughput {
@@ -104,6 +115,7 @@ impl EngineMetrics {
             gauges: Gauges::new(&registry),
             counters: Counters::new(&registry),
             histograms: Histograms::new(&registry),
+            speculation: SpeculationMetrics::new(&registry),
             registry,
         }
     }
@@ -265,6 +277,34 @@ impl Histograms {
                 "Wait for the end of the KV transfer",
             ),
             step_time: histogram("step_time_seconds", "One forward pass"),
+        }
+    }
+}
+
+// === impl SpeculationMetrics ===
+
+impl SpeculationMetrics {
+    fn new(registry: &Registry) -> Self {
+        let gauge = |name: &str, help: &str| {
+            let gauge = Gauge::with_opts(opts(name, help)).expect("a valid name");
+            register(registry, gauge)
+        };
+        let counter = |name: &str, help: &str| {
+            let counter = IntCounter::with_opts(opts(name, help)).expect("a valid name");
+            register(registry, counter)
+        };
+        Self {
+            accept_length: gauge(
+                "spec_accept_length",
+                "Answer tokens per step of a request, of an engine that speculates",
+            ),
+            accept_rate: gauge("spec_accept_rate", "Share of drafts that were accepted"),
+            verify: counter(
+                "spec_verify_total",
+                "Steps of requests of an engine that speculates, with drafts or without",
+            ),
+            draft_tokens: counter("spec_draft_tokens_total", "Drafts computed"),
+            accepted_tokens: counter("spec_accepted_tokens_total", "Drafts accepted"),
         }
     }
 }

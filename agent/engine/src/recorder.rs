@@ -58,6 +58,15 @@ impl Recorder {
         step_time.observe(duration.as_secs_f64());
     }
 
+    /// A step has drawn `drawn` tokens for a request, over `drafts` drafts.
+    pub(crate) fn verified(&self, drafts: usize, drawn: usize) {
+        let metrics = &self.metrics.speculation;
+        metrics.verify.inc();
+        metrics.draft_tokens.inc_by(drafts as u64);
+        let accepted = drawn.saturating_sub(1) as u64;
+        metrics.accepted_tokens.inc_by(accepted);
+    }
+
     /// A step is launched, and so many are in flight with it.
     pub(crate) fn step_launched(&self, in_flight: usize) {
         set(&self.metrics.gauges.steps_in_flight, in_flight);
@@ -235,6 +244,12 @@ impl Recorder {
         let counters = &self.metrics.counters;
         let hit_rate = ratio(counters.cached_tokens.get(), counters.prompt_tokens.get());
         gauges.cache_hit_rate.set(hit_rate);
+        let speculation = &self.metrics.speculation;
+        let (verified, accepted) = (speculation.verify.get(), speculation.accepted_tokens.get());
+        let accept_len = ratio(verified + accepted, verified);
+        speculation.accept_length.set(accept_len);
+        let accept_rate = ratio(accepted, speculation.draft_tokens.get());
+        speculation.accept_rate.set(accept_rate);
     }
 
     fn observe_queues(&self, queues: &QueueSizes) {

@@ -9,6 +9,7 @@ use crate::request::{FinishReason, LogprobOptions, TokenEvent, TokenLogprob};
 use crate::sample::params::SamplingParams;
 use crate::sample::penalties::Penalties;
 use crate::sample::stop::StopChecker;
+use crate::speculate::{ReqDrafts, Speculation};
 use crate::text::{Detokenizer, Tokenizer};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
@@ -31,6 +32,8 @@ pub(crate) struct Req {
     pub(crate) seed: u64,
     pub(crate) stop: StopChecker,
     pub(crate) penalties: Penalties,
+    /// None unless the engine speculates.
+    pub(crate) drafts: Option<ReqDrafts>,
     /// Prompt tokens found in the cache.
     pub(crate) cached_tokens: usize,
     pub(crate) bootstrap: Option<BootstrapFields>,
@@ -59,18 +62,25 @@ pub(crate) struct ReqFactory {
     /// Tokens that the KV pool holds.
     capacity: usize,
     random_seed: u64,
+    speculation: Option<Speculation>,
 }
 
 // === impl ReqFactory ===
 
 impl ReqFactory {
-    pub(crate) fn new(info: &EngineInfo, random_seed: u64, tokenizer: Arc<Tokenizer>) -> Self {
+    pub(crate) fn new(
+        info: &EngineInfo,
+        random_seed: u64,
+        tokenizer: Arc<Tokenizer>,
+        speculation: Option<Speculation>,
+    ) -> Self {
         Self {
             tokenizer,
             eos_token_ids: info.eos_token_ids.clone(),
             context_length: info.context_length as usize,
             capacity: info.max_total_tokens as usize,
             random_seed,
+            speculation,
         }
     }
 
@@ -105,6 +115,7 @@ impl ReqFactory {
             logprobs: request.logprobs,
             choice: request.choice,
             stop,
+            drafts: self.speculation.as_ref().map(Speculation::req_drafts),
             cached_tokens: 0,
             bootstrap: request.bootstrap,
             times: ReqTimes {
@@ -217,9 +228,19 @@ impl Req {
                 .into_iter()
                 .collect(),
             cached_tokens: u32::try_from(self.cached_tokens).unwrap_or(u32::MAX),
+            spec_verify_ct: self.drafts.as_ref().map(ReqDrafts::verify_ct),
             finish,
         };
         self.answer.send(event);
+    }
+
+    /// Up to `max` drafts of what comes after the last token. More would be past the answer's longest end.
+    pub(crate) fn propose(&mut self, max: usize) -> Vec<u32> {
+        let max = max.min(self.remaining_len().saturating_sub(1));
+        match &mut self.drafts {
+            Some(drafts) => drafts.propose(&self.tokens, max),
+            None => Vec::new(),
+        }
     }
 
     /// Reports to the reader that the answer ends here, or that there is none.

@@ -51,6 +51,8 @@ pub struct TokenEvent {
     pub prompt_logprobs: Vec<TokenLogprob>,
     /// Prompt tokens whose KV was found in the cache.
     pub cached_tokens: u32,
+    /// Steps that have drawn tokens of the answer behind its first, if the engine speculates.
+    pub spec_verify_ct: Option<u32>,
     /// Set in the last event.
     pub finish: Option<FinishReason>,
 }

@@ -10,6 +10,7 @@ use crate::ranks::Ranks;
 use crate::recorder::Recorder;
 use crate::req::Req;
 use crate::request::{FinishReason, TokenLogprob};
+use crate::speculate::row_cost::RowCost;
 use crate::step::{RowOutput, Sampled, StepBuilder, StepId, StepRow};
 use pd_kv_transfer::KvSender;
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub(crate) struct Resources {
     pub(crate) cache: KvCache,
     pub(crate) step: StepBuilder,
     pub(crate) recorder: Recorder,
+    pub(crate) row_cost: RowCost,
     observing: Observing,
     ended: StepId,
     deferred: Vec<Deferred>,
@@ -54,6 +56,7 @@ impl Resources {
             cache,
             step,
             recorder,
+            row_cost: RowCost::default(),
             observing,
             ended: StepId::default(),
             deferred: Vec::new(),
@@ -86,21 +89,35 @@ impl Resources {
         output: RowOutput,
         duration: Duration,
     ) -> Sampled {
-        active.settled(row);
+        let drawn = output.sampled.tokens();
+        active.settled(row, drawn.len());
         let Active { req, kv, .. } = active;
-        self.cache.computed(kv, row.positions.end);
-        if output.sampled != Sampled::NotFinite {
+        self.cache.computed(kv, row.computed_to(drawn.len()));
+        if !row.drafts.is_empty() {
+            self.cache.verified(kv, row.drafts.len(), drawn.len());
+        }
+        if output.sampled.is_finite() {
             self.cache.commit_new(kv, row.positions.start, &req.tokens);
         }
         if active.req.output_len() == 0 {
             self.recorder.chunk(&active.req, row, duration);
+        } else {
+            self.verified(&mut active.req, row, drawn.len());
         }
         active.req.push_prompt_logprobs(output.prompt_logprobs);
-        if let Sampled::Token(token) = &output.sampled {
-            let (req, position) = (&active.req, row.positions.end - 1);
-            self.observe_step(req, &active.kv, position, token.token);
+        let last = row.computed_to(drawn.len());
+        for (token, position) in drawn.iter().rev().zip((0..last).rev()) {
+            self.observe_step(&active.req, &active.kv, position, token.token);
         }
         output.sampled
+    }
+
+    /// A step has drawn `drawn` tokens of the request's answer.
+    fn verified(&self, req: &mut Req, row: &StepRow, drawn: usize) {
+        if let Some(drafts) = req.drafts.as_mut().filter(|_| row.is_decode()) {
+            drafts.verified(row.drafts.len(), drawn, self.row_cost.share());
+            self.recorder.verified(row.drafts.len(), drawn);
+        }
     }
 
     /// Appends a token to the answer and returns whether and why it is the last.
@@ -115,6 +132,11 @@ impl Resources {
         let is_last = finish.is_some();
         req.emit(token, finish);
         is_last
+    }
+
+    /// [`Self::answer`] with each of `tokens` until one is the last; the rest is of no use. `false` if one is.
+    pub(crate) fn answer_all(&mut self, req: &mut Req, tokens: Vec<TokenLogprob>) -> bool {
+        tokens.into_iter().all(|token| !self.answer(req, token))
     }
 
     /// Records the chunks that a sender has sent since the last call.

@@ -23,4 +23,6 @@ pub(crate) struct ScheduleLimits {
     pub(crate) max_prefill_tokens: usize,
     /// Logit rows in addition to one per request, for prompt logprobs.
     pub(crate) prompt_logprob_rows: usize,
+    /// Rows, over all requests, that compute drafts.
+    pub(crate) draft_rows: usize,
 }

@@ -1,7 +1,8 @@
 //! A step: what the device computes at once, as plain data. [`StepBuilder`] makes a [`StepPlan`] for those who carry it
 //! out and the [`Step`] by which its mode settles it. Requests stay in their queues meanwhile.
 //!
-//! Prefill chunks and decode steps differ only in the number of positions.
+//! Prefill chunks and decode steps differ only in the number of positions. A row with drafts draws at each of its
+//! positions (`speculate`).
 
 mod builder;
 mod sampling;
@@ -34,6 +35,8 @@ pub(crate) struct StepRow {
     pub(crate) prompt_logprobs: usize,
     /// Whether the step reaches the request's last token, so that it draws the next one.
     pub(crate) draws: bool,
+    /// The tokens that are computed behind the last known one, which may be wrong.
+    pub(crate) drafts: Vec<u32>,
 }
 
 /// Everything that is needed to carry out a step.
@@ -131,9 +134,70 @@ pub(crate) enum Sampled {
     /// The prompt has more chunks to come.
     #[default]
     NotYet,
-    Token(TokenLogprob),
-    /// No logit is finite: the model or its weights are broken for this input.
-    NotFinite,
+    /// One, and one more for each draft that is accepted.
+    Tokens(Vec<TokenLogprob>),
+    /// No logit is finite behind these tokens: the model or its weights are broken for this input.
+    NotFinite(Vec<TokenLogprob>),
+}
+
+// === impl StepRow ===
+
+impl StepRow {
+    /// Outputs that are drawn, rather than given.
+    fn draws_len(&self) -> usize {
+        usize::from(self.draws) + self.drafts.len()
+    }
+
+    /// Whether the row computes what follows known tokens, and no prompt.
+    pub(crate) fn is_decode(&self) -> bool {
+        self.draws && self.positions.len() == 1 + self.drafts.len()
+    }
+
+    /// Positions before this one are computed with the right tokens, if the row got `drawn` tokens.
+    pub(crate) fn computed_to(&self, drawn: usize) -> usize {
+        if self.drafts.is_empty() {
+            self.positions.end
+        } else {
+            self.positions.start + drawn
+        }
+    }
+
+    /// Of what was drawn at each place, the tokens before which all drafts were right.
+    fn accept(&self, drawn: Vec<Option<TokenLogprob>>) -> Sampled {
+        if drawn.is_empty() {
+            return Sampled::NotYet;
+        }
+        let mut tokens = Vec::with_capacity(drawn.len());
+        for (place, drawn) in drawn.into_iter().enumerate() {
+            let Some(token) = drawn else {
+                return Sampled::NotFinite(tokens);
+            };
+            let is_draft = self.drafts.get(place) == Some(&token.token);
+            tokens.push(token);
+            if !is_draft {
+                break;
+            }
+        }
+        Sampled::Tokens(tokens)
+    }
+}
+
+// === impl Sampled ===
+
+impl Sampled {
+    pub(crate) fn tokens(&self) -> &[TokenLogprob] {
+        match self {
+            Self::NotYet => &[],
+            Self::Tokens(tokens) | Self::NotFinite(tokens) => tokens,
+        }
+    }
+
+    pub(crate) fn is_finite(&self) -> bool {
+        match self {
+            Self::NotYet | Self::Tokens(_) => true,
+            Self::NotFinite(_) => false,
+        }
+    }
 }
 
 // === impl StepOutput ===
@@ -145,14 +209,10 @@ impl StepOutput {
         let mut next = || self.output(outputs.next().expect("outputs are counted"));
         let mut settle = |row: StepRow| {
             let prompt_logprobs = (0..row.prompt_logprobs).filter_map(|_| next()).collect();
-            let sampled = match row.draws.then(&mut next) {
-                None => Sampled::NotYet,
-                Some(None) => Sampled::NotFinite,
-                Some(Some(token)) => Sampled::Token(token),
-            };
+            let drawn = (0..row.draws_len()).map(|_| next()).collect();
             let output = RowOutput {
                 prompt_logprobs,
-                sampled,
+                sampled: row.accept(drawn),
             };
             (row, output)
         };

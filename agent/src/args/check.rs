@@ -1,6 +1,6 @@
 //! Which flags may be combined. Pure: reports every broken rule and repairs none.
 
-use super::{Args, sglang};
+use super::{Args, sglang, speculative};
 use pd_protocol::Role;
 use pd_protocol::secret::SecretError;
 use pd_protocol::{Secret, labels};
@@ -39,6 +39,21 @@ pub(crate) enum ArgError {
         value: f64,
         range: &'static str,
     },
+    #[error(
+        "{flag} {value}: nothing is drafted without --speculative-algorithm; add it, or omit {flag}"
+    )]
+    NoAlgorithm { flag: &'static str, value: u32 },
+    #[error(
+        "--speculative-num-steps is {steps} and --speculative-num-draft-tokens {tokens}, which must be one more, since a step \
+         computes the token before the drafts, too; give one of the two"
+    )]
+    DraftTokens { steps: u32, tokens: u32 },
+    #[error("{flag} {value}: use a number {range}")]
+    Drafts {
+        flag: &'static str,
+        value: u32,
+        range: &'static str,
+    },
     #[error("--port {0} leaves no admin port 900 above it; set --admin-port")]
     NoAdminPort(u16),
     #[error("{first} and {second} are both {port} on one address; set another for one of them")]
@@ -70,6 +85,7 @@ impl Args {
         self.check_ports(&mut broken);
         self.check_secrets(&mut broken);
         self.check_schedule(&mut broken);
+        self.check_speculative(&mut broken);
         self.check_disaggregation(&mut broken);
         broken
     }
@@ -143,6 +159,28 @@ impl Args {
         if !(value.is_finite() && value > 0.0) {
             let (flag, range) = ("--schedule-conservativeness", "above 0");
             broken.push(ArgError::Fraction { flag, value, range });
+        }
+    }
+
+    fn check_speculative(&self, broken: &mut Vec<ArgError>) {
+        let args = &self.speculative;
+        if args.speculative_algorithm.is_none() {
+            let given = args.given_numbers();
+            broken.extend(given.map(|(flag, value)| ArgError::NoAlgorithm { flag, value }));
+            return;
+        }
+        for (flag, value) in args.given_numbers() {
+            let (numbers, range) = speculative::range(flag);
+            if !numbers.contains(&value) {
+                broken.push(ArgError::Drafts { flag, value, range });
+            }
+        }
+        if let (Some(steps), Some(tokens)) = (
+            args.speculative_num_steps,
+            args.speculative_num_draft_tokens,
+        ) && tokens.checked_sub(1) != Some(steps)
+        {
+            broken.push(ArgError::DraftTokens { steps, tokens });
         }
     }
 

@@ -238,3 +238,41 @@ fn the_help_as_documents_have_it() {
     let mut command = <Args as clap::CommandFactory>::command().term_width(110);
     insta::assert_snapshot!(command.render_long_help());
 }
+
+#[test]
+fn numbers_of_drafts_that_contradict_each_other_are_refused() {
+    let ngram = "--speculative-algorithm NGRAM";
+    let config = |flags: &str| parse(flags).speculative.config();
+    assert_eq!(config(""), None);
+    for flags in [
+        "",
+        "--speculative-num-steps 4",
+        "--speculative-num-draft-tokens 5",
+    ] {
+        let all = format!("{ngram} --speculative-eagle-topk 1 {flags}");
+        assert_eq!(broken(&all), NONE);
+        assert_eq!(config(&all).map(|config| config.num_steps), Some(4));
+    }
+    assert_eq!(
+        broken("--speculative-num-steps 3"),
+        [
+            "--speculative-num-steps 3: nothing is drafted without --speculative-algorithm; add it, or omit \
+          --speculative-num-steps"
+        ]
+    );
+    assert_eq!(
+        broken(&format!(
+            "{ngram} --speculative-num-steps 3 --speculative-num-draft-tokens 3 --speculative-eagle-topk 4"
+        )),
+        [
+            "--speculative-eagle-topk 4: use a number of 1, since drafts are chains and no trees",
+            "--speculative-num-steps is 3 and --speculative-num-draft-tokens 3, which must be one more, since a step \
+             computes the token before the drafts, too; give one of the two"
+        ]
+    );
+    assert_eq!(
+        broken(&format!("{ngram} --speculative-num-steps 16")),
+        ["--speculative-num-steps 16: use a number of 1 to 15"]
+    );
+    assert!(refused("--speculative-algorithm EAGLE").contains("give NGRAM, or leave it out"));
+}

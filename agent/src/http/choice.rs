@@ -24,6 +24,7 @@ pub(crate) struct Delta {
     pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) prompt_logprobs: Vec<TokenLogprob>,
     pub(crate) cached_tokens: u32,
+    pub(crate) spec_verify_ct: Option<u32>,
     /// Set in the last one.
     pub(crate) finish: Option<Finish>,
 }
@@ -83,6 +84,7 @@ impl Choice {
             logprobs: event.logprobs,
             prompt_logprobs: event.prompt_logprobs,
             cached_tokens: event.cached_tokens,
+            spec_verify_ct: event.spec_verify_ct,
             finish,
         })
     }

@@ -46,6 +46,7 @@ pub(crate) struct Answer {
     pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) prompt_logprobs: Vec<TokenLogprob>,
     pub(crate) cached_tokens: u32,
+    pub(crate) spec_verify_ct: Option<u32>,
     pub(crate) finish: Option<Finish>,
 }
 
@@ -137,6 +138,7 @@ impl Answer {
         self.logprobs.extend(delta.logprobs);
         self.prompt_logprobs.extend(delta.prompt_logprobs);
         self.cached_tokens = self.cached_tokens.max(delta.cached_tokens);
+        self.spec_verify_ct = delta.spec_verify_ct.max(self.spec_verify_ct);
         self.finish = delta.finish.or(self.finish.take());
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig
         disable_radix_cache: schedule.disable_radix_cache,
         device,
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
+        speculative: args.speculative.config(),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
         cache_dir: pd_engine::weights::digest::user_folder(),
         observer: observer(args)?,

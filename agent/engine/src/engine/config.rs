@@ -55,6 +55,8 @@ pub struct EngineConfig {
     /// SGLang's overlap schedule: a step is launched before the tokens of the previous one are
     /// known. If absent, on where steps are replayed (on GPUs).
     pub overlap_schedule: Option<bool>,
+    /// SGLang's `--speculative-algorithm` and its numbers.
+    pub speculative: Option<SpeculativeConfig>,
     /// Seeds the requests that carry no seed.
     pub random_seed: u64,
     /// Where digests of model files are kept between starts; without it each start computes them.
@@ -62,6 +64,21 @@ pub struct EngineConfig {
     /// Takes hashes of what requests compute, send and receive; costs time and waits.
     pub observer: Option<Arc<dyn Observer>>,
     pub mode: DisaggregationMode,
+}
+
+/// How tokens are drafted that a step computes ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpeculativeConfig {
+    pub algorithm: SpeculativeAlgorithm,
+    /// SGLang's `--speculative-num-steps`: drafts per request and step, at most.
+    pub num_steps: u32,
+}
+
+/// SGLang's `SpeculativeAlgorithm`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpeculativeAlgorithm {
+    /// Drafts are what followed the same tokens earlier in the request.
+    Ngram,
 }
 
 /// The compute device.
@@ -185,6 +202,7 @@ impl EngineConfig {
                 kv_memory_bytes: 1 << 30,
             },
             overlap_schedule: None,
+            speculative: None,
             random_seed: 0,
             cache_dir: None,
             observer: None,

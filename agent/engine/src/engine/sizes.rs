@@ -15,6 +15,11 @@ use pd_protocol::layout::KvDtype;
 const PROMPT_LOGPROB_ROWS: usize = 128;
 /// Larger pages waste more than they save: half a page per request is unused.
 const PAGE_SIZE_MAX: u32 = 256;
+/// Drafts of a step over all requests. They take logits, 150 MB of 150,000 tokens; a step of this many rows is bound by
+/// products on every device, where drafts do not pay.
+const DRAFT_ROWS_MAX: usize = 256;
+/// Drafts of a request and step: each is right only if those before it are.
+const NUM_STEPS_MAX: u32 = 15;
 /// A row each in every table of a step.
 const RUNNING_REQUESTS_MAX: u32 = 65_536;
 
@@ -32,6 +37,14 @@ pub(super) fn check(config: &EngineConfig) -> Result<(), StartError> {
         running,
         (1..=RUNNING_REQUESTS_MAX).contains(&running),
         || format!("give 1 to {RUNNING_REQUESTS_MAX}"),
+    )?;
+    let steps = config.speculative.as_ref();
+    let steps = steps.map_or(1, |speculative| speculative.num_steps);
+    check_flag(
+        "--speculative-num-steps",
+        steps,
+        (1..=NUM_STEPS_MAX).contains(&steps),
+        || format!("give 1 to {NUM_STEPS_MAX}"),
     )?;
     let chunk = config.chunked_prefill_size.unwrap_or(page_size);
     check_flag("--chunked-prefill-size", chunk, chunk >= page_size, || {
@@ -77,7 +90,24 @@ pub(super) fn schedule_limits(config: &EngineConfig) -> ScheduleLimits {
         chunked_prefill_size: config.chunked_prefill_size.map(|len| len as usize),
         max_prefill_tokens: config.max_prefill_tokens as usize,
         prompt_logprob_rows: PROMPT_LOGPROB_ROWS.max(page_size),
+        draft_rows: draft_rows(config),
     }
+}
+
+/// Drafts of a request and step, at most. Prefill draws one token of each request.
+fn num_steps(config: &EngineConfig) -> u32 {
+    let speculative = config.speculative.as_ref();
+    match config.mode {
+        DisaggregationMode::Prefill(_) => 0,
+        DisaggregationMode::Unified | DisaggregationMode::Decode(_) => {
+            speculative.map_or(0, |speculative| speculative.num_steps)
+        }
+    }
+}
+
+fn draft_rows(config: &EngineConfig) -> usize {
+    let all = config.max_running_requests as usize * num_steps(config) as usize;
+    all.min(DRAFT_ROWS_MAX)
 }
 
 /// The largest step that the mode's schedule can make.
@@ -91,12 +121,12 @@ pub(super) fn step_limits(
     let running = limits.max_running_requests;
     match config.mode {
         DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => StepLimits {
-            max_tokens: prompts + running,
-            max_logit_rows: limits.prompt_logprob_rows + running,
+            max_tokens: prompts + running + limits.draft_rows,
+            max_logit_rows: limits.prompt_logprob_rows + running + limits.draft_rows,
         },
         DisaggregationMode::Decode(_) => StepLimits {
-            max_tokens: running,
-            max_logit_rows: running,
+            max_tokens: running + limits.draft_rows,
+            max_logit_rows: running + limits.draft_rows,
         },
     }
 }
@@ -161,6 +191,7 @@ fn state_slots(
         || "give a number above 0".to_owned(),
     )?;
     let running = config.max_running_requests as usize;
+    let needed = running * (1 + num_steps(config) as usize);
     let share = f64::from(ratio) / (1.0 + f64::from(ratio));
     #[expect(
         clippy::cast_possible_truncation,
@@ -173,10 +204,10 @@ fn state_slots(
         Some(slots) => slots as usize,
         None => fit.min(useful_slots(config)),
     };
-    check_flag("--max-running-requests", running, running <= slots, || {
+    check_flag("--max-running-requests", running, needed <= slots, || {
         format!(
-            "each running request needs a recurrent state of {slot_bytes} bytes, and there are {slots} slots; \
-             lower it, or raise --max-mamba-cache-size or --mamba-full-memory-ratio"
+            "running requests need {needed} recurrent states of {slot_bytes} bytes, one each and one for each draft, \
+             and there are {slots} slots; lower it, or raise --max-mamba-cache-size or --mamba-full-memory-ratio"
         )
     })?;
     Ok(slots)
@@ -190,7 +221,8 @@ fn useful_slots(config: &EngineConfig) -> usize {
     } else {
         0
     };
-    running + pre_alloc_size(config) + cached
+    let for_drafts = running * num_steps(config) as usize;
+    running + for_drafts + pre_alloc_size(config) + cached
 }
 
 /// Rows of a decode engine for requests whose KV arrives.

@@ -3,6 +3,7 @@
 //! computed alongside the model.
 
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
+use super::config::{SpeculativeAlgorithm, SpeculativeConfig};
 use super::device::{self, Numbers};
 use super::identity::Identity;
 use super::shared::{Shared, State, StopOnDrop};
@@ -28,6 +29,8 @@ use crate::recorder::Recorder;
 use crate::req::ReqFactory;
 use crate::resources::Resources;
 use crate::schedule::ScheduleLimits;
+use crate::speculate::ngram::Ngram;
+use crate::speculate::{Drafter, Speculation};
 use crate::step::{Padding, StepBuilder};
 use crate::text::{self, ChatTemplate, Tokenizer};
 use crate::weights::Weights;
@@ -198,7 +201,17 @@ fn assemble(
     if let Some(observer) = &config.observer {
         observer.started(ObservedEngine::of(&loaded.info));
     }
-    let req_factory = ReqFactory::new(&loaded.info, config.random_seed, loaded.tokenizer.clone());
+    // A state is observed before the next step overwrites it.
+    let overlaps = config.overlap_schedule.unwrap_or(loaded.overlaps) && config.observer.is_none();
+    let req_factory = ReqFactory::new(
+        &loaded.info,
+        config.random_seed,
+        loaded.tokenizer.clone(),
+        config
+            .speculative
+            .as_ref()
+            .map(|config| speculation(config, overlaps)),
+    );
     let shared = Arc::new(Shared {
         commands_tx: commands_tx.clone(),
         info: loaded.info,
@@ -216,8 +229,7 @@ fn assemble(
         resources,
         mode,
         req_factory,
-        // A state is observed before the next step overwrites it.
-        overlaps: config.overlap_schedule.unwrap_or(loaded.overlaps) && config.observer.is_none(),
+        overlaps,
         stopped,
     });
     let scheduler = Scheduler::new(event_loop, commands_tx.sent());
@@ -261,7 +273,7 @@ fn mode(
             (Box::new(Prefill::new(limits, end)), Some(failure))
         }
         DisaggregationMode::Decode(decode) => {
-            let limits = decode_limits(decode, vocab_size);
+            let limits = decode_limits(decode, vocab_size, limits.draft_rows);
             let end = end(&decode.transfer, None)?;
             let failure = end.manager.failure();
             (Box::new(Decode::new(limits, end)), Some(failure))
@@ -269,11 +281,23 @@ fn mode(
     })
 }
 
-fn decode_limits(config: &DecodeConfig, vocab_size: u32) -> DecodeLimits {
+fn decode_limits(config: &DecodeConfig, vocab_size: u32, draft_rows: usize) -> DecodeLimits {
     DecodeLimits {
         reserved_decode_tokens: config.num_reserved_decode_tokens as usize,
         polling_interval: config.polling_interval,
         vocab_size,
+        draft_rows,
+    }
+}
+
+fn speculation(config: &SpeculativeConfig, overlaps: bool) -> Speculation {
+    let drafter: fn() -> Box<dyn Drafter> = match config.algorithm {
+        SpeculativeAlgorithm::Ngram => || Box::new(Ngram::default()),
+    };
+    Speculation {
+        num_steps: config.num_steps as usize,
+        drafter: Arc::new(drafter),
+        overlaps,
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod asked;
 mod device;
+mod drafts;
 
 use super::*;
 use crate::answer::{AnswerReceiver, answer};
@@ -18,6 +19,7 @@ use crate::step::{Padding, StepBuilder};
 use crate::text::Tokenizer;
 use asked::Asked;
 use device::{Device, VOCAB};
+use drafts::{Drafts, Kind};
 use pd_protocol::Role;
 use proptest::prelude::*;
 use std::sync::LazyLock;
@@ -26,6 +28,9 @@ static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     let folder = crate::text::tests::golden("tiny-llama");
     Arc::new(Tokenizer::from_folder(&folder).expect("the tiny tokenizer is read"))
 });
+
+/// The smallest pool holds it and its answer's first token.
+const PROMPT_LEN_MAX: usize = 39;
 
 #[derive(Clone, Debug)]
 struct Sizes {
@@ -42,6 +47,7 @@ struct Sizes {
     num_slots: Option<usize>,
     /// Now and then no logit is finite.
     loses: bool,
+    drafts: Option<Drafts>,
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +77,7 @@ impl Stand {
             chunked_prefill_size: sizes.chunk,
             max_prefill_tokens: 64,
             prompt_logprob_rows: 32,
+            draft_rows: sizes.drafts.map_or(0, |drafts| drafts.num_steps * 2),
         };
         let cache = KvCache::new(KvCacheSizes {
             num_pages: sizes.num_pages,
@@ -81,6 +88,9 @@ impl Stand {
             radix: sizes.radix,
         });
         let device = Device::new(sizes);
+        let speculation = sizes
+            .drafts
+            .map(|drafts| drafts.speculation(sizes.overlaps));
         let padding = Padding {
             graph_max_seqs: if sizes.graphs { 4 } else { 0 },
             max_seqs: sizes.max_running_requests,
@@ -97,7 +107,7 @@ impl Stand {
             waker: LoopWaker::new(commands_tx.clone()),
             resources,
             mode: Box::new(Unified::new(limits, 1.0)),
-            req_factory: ReqFactory::new(&mk_info(capacity), 0, TOKENIZER.clone()),
+            req_factory: ReqFactory::new(&mk_info(capacity), 0, TOKENIZER.clone(), speculation),
             overlaps: sizes.overlaps,
             stopped: SetOnDrop(Arc::default()),
         });
@@ -177,6 +187,7 @@ prop_compose! {
         max_running_requests in 1..6usize,
         chunk in prop::option::of(prop::sample::select(vec![16usize, 32])),
         spare_slots in prop::option::of(0..6usize),
+        drafts in prop::option::of(drafts()),
     ) -> Sizes {
         Sizes {
             overlaps,
@@ -189,18 +200,29 @@ prop_compose! {
             graphs,
             num_slots: spare_slots.map(|spare| max_running_requests + spare),
             loses,
+            drafts,
         }
     }
 }
 
+fn drafts() -> impl Strategy<Value = Drafts> {
+    let kinds = [Kind::Right, Kind::Wrong, Kind::Mixed, Kind::Ngram];
+    let kind = prop::sample::select(kinds.to_vec());
+    (1..5usize, kind).prop_map(|(num_steps, kind)| Drafts { num_steps, kind })
+}
+
 fn event() -> impl Strategy<Value = Event> {
-    let asked = (0..3u32, 1..40usize, 1..30u32, 0..8u8).prop_map(
-        |(family, prompt_len, max_new_tokens, kind)| Asked {
+    let asked_len = prop_oneof![1..=PROMPT_LEN_MAX, Just(4), Just(17)];
+    let answered = prop_oneof![Just(0), 1..20usize];
+    let asked = (0..3u32, asked_len, answered, 1..30u32, 0..8u8).prop_map(
+        |(family, asked_len, answered, max_new_tokens, kind)| Asked {
             family,
-            prompt_len,
+            prompt_len: (asked_len + answered).min(PROMPT_LEN_MAX),
+            answered: answered.min(PROMPT_LEN_MAX - asked_len),
             max_new_tokens,
             penalised: kind == 0,
             prompt_logprobs: kind == 1,
+            stops: true,
         },
     );
     prop_oneof![
@@ -253,15 +275,18 @@ const ROOMY: Sizes = Sizes {
     graphs: false,
     num_slots: None,
     loses: false,
+    drafts: None,
 };
 
 fn mk_asked(prompt_len: usize, max_new_tokens: u32) -> Asked {
     Asked {
         family: 1,
         prompt_len,
+        answered: 0,
         max_new_tokens,
         penalised: false,
         prompt_logprobs: false,
+        stops: true,
     }
 }
 

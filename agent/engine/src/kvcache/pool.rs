@@ -192,6 +192,18 @@ impl KvCache {
             .try_alloc(short, self.req_to_token.pages_mut(kv.idx))
     }
 
+    /// Of `drafts` drafts all before token number `drawn` were right: returns the pages behind the next position, in
+    /// which is nothing but wrong ones, and takes up the state after the right ones.
+    pub(crate) fn verified(&mut self, kv: &mut ReqKv, drafts: usize, drawn: usize) {
+        let kept = (kv.len + 1).div_ceil(self.page_size());
+        let pages = self.req_to_token.pages_mut(kv.idx);
+        let rest = pages.split_off(kept.min(pages.len()));
+        self.pages.free(&rest, Owner::Held);
+        if let Some(state) = &mut kv.state {
+            state.verified(drafts, drawn);
+        }
+    }
+
     /// A step has computed the request up to `len`.
     pub(crate) fn computed(&mut self, kv: &mut ReqKv, len: usize) {
         kv.len = len;

@@ -45,6 +45,8 @@ pub(crate) struct DecodeLimits {
     /// Steps between two polls of the transfers.
     pub(crate) polling_interval: u32,
     pub(crate) vocab_size: u32,
+    /// Rows, over all requests, that compute drafts.
+    pub(crate) draft_rows: usize,
 }
 
 /// A request without pages, its KV in host memory.
@@ -265,7 +267,8 @@ impl Mode for Decode {
         }
         self.retract(resources);
         let Resources { cache, step, .. } = resources;
-        self.running.push_rows(cache, step);
+        self.running.reserve(cache);
+        self.running.push_rows(cache, step, self.limits.draft_rows);
         step.finish()
     }
 
@@ -279,17 +282,21 @@ impl Mode for Decode {
                 let recorder = &resources.recorder;
                 recorder.first_step(&active.req, &row, settled.duration);
             }
-            let is_last = match resources.computed(active, &row, output, settled.duration) {
-                Sampled::NotYet => unreachable!("a decode step samples for every request"),
-                Sampled::NotFinite => {
-                    let active = self.running.take(row.id).expect("it was found above");
-                    resources.fail_not_finite(active);
-                    continue;
-                }
-                Sampled::Token(token) => resources.answer(&mut active.req, token),
-            };
-            if is_last {
-                resources.end(self.running.take(row.id).expect("it was found above"));
+            let (tokens, is_finite) =
+                match resources.computed(active, &row, output, settled.duration) {
+                    Sampled::NotYet => unreachable!("a decode step samples for every request"),
+                    Sampled::NotFinite(before) => (before, false),
+                    Sampled::Tokens(tokens) => (tokens, true),
+                };
+            let goes_on = resources.answer_all(&mut active.req, tokens);
+            if goes_on && is_finite {
+                continue;
+            }
+            let active = self.running.take(row.id).expect("it was found above");
+            if goes_on {
+                resources.fail_not_finite(active);
+            } else {
+                resources.end(active);
             }
         }
     }

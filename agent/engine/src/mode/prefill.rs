@@ -171,12 +171,16 @@ impl Mode for Prefill {
                     send_full_pages(resources, active);
                     resources.chunks_sent(&active.req, &active.with.sender);
                 }
-                Sampled::NotFinite => {
+                Sampled::NotFinite(_) => {
                     let active = self.take_last_chunk(row.id);
                     resources.recorder.fail(&active.req, NOT_FINITE, false);
                     self.fence.take_active(active, &mut resources.cache);
                 }
-                Sampled::Token(first) => self.send_last(resources, row.id, first),
+                Sampled::Tokens(tokens) => {
+                    let first = tokens.into_iter().next();
+                    let first = first.expect("a row that draws has a token");
+                    self.send_last(resources, row.id, first);
+                }
             }
         }
     }

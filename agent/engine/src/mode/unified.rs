@@ -66,11 +66,16 @@ impl Unified {
         }
     }
 
-    /// The request of the row, which stays in its queue, has got a token.
-    fn take_token(&mut self, resources: &mut Resources, row: &StepRow, token: TokenLogprob) {
+    /// The request of the row, which stays in its queue, has got tokens; `false` if it ends with one of them.
+    fn take_tokens(
+        &mut self,
+        resources: &mut Resources,
+        row: &StepRow,
+        tokens: Vec<TokenLogprob>,
+    ) -> bool {
         let active = self.running.get_mut(row.id);
         let active = active.expect("a request whose last token is computed runs");
-        if row.positions.len() > 1 || active.req.output_len() == 0 {
+        if !row.is_decode() || active.req.output_len() == 0 {
             resources.commit_kv(active);
         }
         if active.req.output_len() == 0 {
@@ -78,9 +83,11 @@ impl Unified {
             let Active { req, kv, .. } = &*active;
             resources.observe_pages(req, kv, pages, kv.slot(), Point::Computed);
         }
-        if resources.answer(&mut active.req, token) {
+        let goes_on = resources.answer_all(&mut active.req, tokens);
+        if !goes_on {
             resources.end(self.running.take(row.id).expect("it was found above"));
         }
+        goes_on
     }
 }
 
@@ -125,9 +132,12 @@ impl Mode for Unified {
         let promised = self.running.iter();
         let promised = promised.map(|req| self.ratio.expected_len(req)).sum();
         let Resources { cache, step, .. } = resources;
-        self.running.push_rows(cache, step);
-        let adder = PrefillAdder::new(&self.limits, cache.page_size(), promised, step.len());
+        self.running.reserve(cache);
+        let rows = self.running.going_on_len();
+        let adder = PrefillAdder::new(&self.limits, cache.page_size(), promised, rows);
+        // Before drafts, which take what is left.
         let whole = self.prefill.push_rows(cache, step, adder);
+        self.running.push_rows(cache, step, self.limits.draft_rows);
         self.running.extend(whole);
         step.finish()
     }
@@ -139,11 +149,15 @@ impl Mode for Unified {
             };
             match resources.computed(active, &row, output, settled.duration) {
                 Sampled::NotYet => {}
-                Sampled::NotFinite => {
-                    let active = self.running.take(row.id);
-                    resources.fail_not_finite(active.expect("a request that draws runs"));
+                Sampled::NotFinite(before) => {
+                    if before.is_empty() || self.take_tokens(resources, &row, before) {
+                        let active = self.running.take(row.id);
+                        resources.fail_not_finite(active.expect("a request that draws runs"));
+                    }
                 }
-                Sampled::Token(token) => self.take_token(resources, &row, token),
+                Sampled::Tokens(tokens) => {
+                    self.take_tokens(resources, &row, tokens);
+                }
             }
         }
     }

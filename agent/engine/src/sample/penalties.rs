@@ -31,11 +31,22 @@ impl Penalties {
         }
     }
 
-    pub(crate) fn token_counts(&self) -> impl Iterator<Item = TokenCount> {
-        let counts = self.output_counts.iter().flatten();
-        counts.map(|(&token, &output_count)| TokenCount {
+    /// What the token after `drafts` is penalised by, if they follow the tokens so far.
+    pub(crate) fn token_counts(&self, drafts: &[u32]) -> impl Iterator<Item = TokenCount> {
+        let drafted = |token: u32| drafts.iter().filter(|&&draft| draft == token).count();
+        let count = move |token: u32, seen: u32| TokenCount {
             token,
-            output_count,
+            output_count: seen.saturating_add(u32::try_from(drafted(token)).unwrap_or(u32::MAX)),
+        };
+        self.output_counts.iter().flat_map(move |seen| {
+            let is_new = |&(place, draft): &(usize, &u32)| {
+                !seen.contains_key(draft) && !drafts[..place].contains(draft)
+            };
+            let new = drafts.iter().enumerate().filter(is_new);
+            let all = seen.iter().map(|(&token, &seen)| (token, seen));
+            all.chain(new.map(|(_, &draft)| (draft, 0)))
+                .map(|(token, seen)| count(token, seen))
+                .collect::<Vec<_>>()
         })
     }
 }

@@ -64,7 +64,7 @@ impl RunningBatch {
         self.reqs.iter().any(Active::goes_on)
     }
 
-    /// Whether a request's next step needs a token that is still being drawn, to penalise it.
+    /// Whether a request's next step needs a token that is still being drawn.
     pub(crate) fn needs_outcome(&self) -> bool {
         self.reqs
             .iter()
@@ -86,18 +86,58 @@ impl RunningBatch {
         retract::victim(&self.reqs).map(|place| self.reqs.remove(place))
     }
 
-    /// Adds every request that goes on to the step, with a page for its next token.
+    /// Requests that take a step.
+    pub(crate) fn going_on_len(&self) -> usize {
+        self.reqs.iter().filter(|active| active.goes_on()).count()
+    }
+
+    /// Gives every request that goes on a page for its next token.
     ///
     /// # Panics
-    /// If there are too few pages, or an outcome is needed first.
-    pub(crate) fn push_rows(&mut self, cache: &mut KvCache, step: &mut StepBuilder) {
-        for active in self.reqs.iter_mut().filter(|active| active.goes_on()) {
+    /// If there are too few pages.
+    pub(crate) fn reserve(&self, cache: &mut KvCache) {
+        for active in self.reqs.iter().filter(|active| active.goes_on()) {
             assert!(
                 cache.try_extend(&active.kv, active.len()),
                 "victims have made room"
             );
-            let snapshots = snapshots::keep(cache, active, 1);
-            step.push(active, 1, &snapshots, cache.req_to_token());
         }
     }
+
+    /// Adds every request that goes on to the step, and up to `draft_rows` drafts. Each has its page; drafts get those
+    /// that are left.
+    ///
+    /// # Panics
+    /// If an outcome is needed first.
+    pub(crate) fn push_rows(
+        &mut self,
+        cache: &mut KvCache,
+        step: &mut StepBuilder,
+        mut draft_rows: usize,
+    ) {
+        for active in self.reqs.iter_mut().filter(|active| active.goes_on()) {
+            let drafts = drafts(cache, active, draft_rows);
+            draft_rows -= drafts.len();
+            if drafts.is_empty() {
+                let snapshots = snapshots::keep(cache, active, 1);
+                step.push(active, 1, &snapshots, cache.req_to_token());
+            } else {
+                step.push_drafts(active, drafts, cache.req_to_token());
+            }
+        }
+    }
+}
+
+/// Up to `max` drafts of what comes after the request's last token, with pages and state slots for them.
+fn drafts(cache: &mut KvCache, active: &mut Active, max: usize) -> Vec<u32> {
+    if active.drawing() > 0 {
+        return Vec::new();
+    }
+    let mut drafts = active.req.propose(max);
+    drafts.truncate(snapshots::before_place(cache, active, drafts.len()));
+    drafts.truncate(cache.slots_for_drafts(&mut active.kv, drafts.len()));
+    while !cache.try_extend(&active.kv, active.len() + drafts.len()) {
+        drafts.pop();
+    }
+    drafts
 }

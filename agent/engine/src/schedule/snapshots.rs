@@ -19,23 +19,37 @@ struct Stretch {
     kept_len: usize,
 }
 
+/// How many of `drafts` drafts a step computes: it ends before the next place where a state is kept, so that a step
+/// without drafts reaches that place.
+pub(crate) fn before_place<T>(cache: &KvCache, active: &Active<T>, drafts: usize) -> usize {
+    let from = active.handed();
+    let places = places(cache, active, 1 + drafts);
+    let first = places.first().copied().unwrap_or(usize::MAX);
+    drafts.min(first.saturating_sub(from + 2))
+}
+
 /// Slots for the states that the step over the request's next `len` positions keeps, as far as there are free ones.
 pub(crate) fn keep<T>(cache: &mut KvCache, active: &mut Active<T>, len: usize) -> Vec<Snapshot> {
+    let places = places(cache, active, len);
+    let keep = |place| cache.snapshot(&mut active.kv, place);
+    places.into_iter().map_while(keep).collect()
+}
+
+/// Lengths, ascending, after which a step over the request's next `len` positions keeps the state.
+fn places<T>(cache: &KvCache, active: &Active<T>, len: usize) -> Vec<usize> {
     if !cache.keeps_states() {
         return Vec::new();
     }
     let from = active.handed();
-    let kv = &mut active.kv;
-    let state = kv.state.as_ref().expect("the model has recurrent state");
+    let state = active.kv.state.as_ref();
+    let state = state.expect("the model has recurrent state");
     let stretch = Stretch {
         page_size: cache.page_size(),
         prompt_len: active.req.prompt_len,
         branch_at: state.branch_at(),
         kept_len: state.kept_len(),
     };
-    let places = stretch.places(&(from..from + len));
-    let keep = |place| cache.snapshot(kv, place);
-    places.into_iter().map_while(keep).collect()
+    stretch.places(&(from..from + len))
 }
 
 // === impl Stretch ===

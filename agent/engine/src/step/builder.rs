@@ -1,6 +1,6 @@
 //! `StepBuilder`: gathers the requests of a step into lists, and the lists into one plan.
 
-use super::sampling::SamplingRows;
+use super::sampling::{Ahead, SamplingRows};
 use super::{Places, Step, StepId, StepPlan, StepRow, StepShape};
 use crate::active::Active;
 use crate::kvcache::pool::ReqKv;
@@ -28,7 +28,7 @@ pub(crate) struct StepBuilder {
     padding: Padding,
     last: StepId,
     rows: Vec<StepRow>,
-    /// Each request computes one position and has one output.
+    /// Each request computes one position and has one output; none has drafts.
     is_decode: bool,
     carries: bool,
     lists: Lists,
@@ -69,11 +69,6 @@ impl StepBuilder {
     /// The last step that was built.
     pub(crate) fn last(&self) -> StepId {
         self.last
-    }
-
-    /// Requests in the step so far.
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
     }
 
     /// Adds the next `len` positions of a request, which has pages for them, and keeps the states of `snapshots`.
@@ -120,12 +115,51 @@ impl StepBuilder {
         if row.draws {
             active.draw(id, logit_rows.len());
             logit_rows.push(to_u32(token_ids.len() - 1));
-            sampling.push_sample(&active.req, drawing);
+            sampling.push_sample(&active.req, Ahead::Unknown(drawing));
         }
         self.is_decode &= row.draws && len == 1 && row.prompt_logprobs == 0;
         let kv = &mut active.kv;
         self.lists.push_places(&row.positions, req_to_token, kv);
         self.lists.push_state(&row.positions, kv, snapshots);
+        self.rows.push(row);
+    }
+
+    /// Adds the last token of a request and `drafts` of those after it, which has pages for them, to draw at each place.
+    ///
+    /// # Panics
+    /// If a step in flight draws a token of the request.
+    pub(crate) fn push_drafts<T>(
+        &mut self,
+        active: &mut Active<T>,
+        drafts: Vec<u32>,
+        req_to_token: &ReqToTokenPool,
+    ) {
+        let id = StepId(self.last.0 + 1);
+        let row = active.hand_drafts(drafts, id);
+        let Lists {
+            token_ids,
+            carried_rows,
+            logit_rows,
+            sampling,
+            ..
+        } = &mut self.lists;
+        let first = token_ids.len();
+        token_ids.push(active.req.tokens[row.positions.start]);
+        token_ids.extend(&row.drafts);
+        carried_rows.resize(token_ids.len(), NO_ROW);
+        active.draw(id, logit_rows.len());
+        for place in 0..row.positions.len() {
+            logit_rows.push(to_u32(first + place));
+            sampling.push_sample(&active.req, Ahead::Drafts(&row.drafts[..place]));
+        }
+        self.is_decode = false;
+        let kv = &mut active.kv;
+        let (from, drafts) = (row.positions.start, row.drafts.len());
+        let state = kv.state.as_ref();
+        let snapshots = state.map(|state| state.draft_snapshots(from, drafts));
+        self.lists.push_places(&row.positions, req_to_token, kv);
+        self.lists
+            .push_state(&row.positions, kv, &snapshots.unwrap_or_default());
         self.rows.push(row);
     }
 

@@ -14,6 +14,15 @@ pub(crate) struct SamplingRows {
     pub(crate) top_n_max: usize,
 }
 
+/// What comes between a request's tokens and the one that is sampled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ahead<'a> {
+    /// So many tokens that are being drawn.
+    Unknown(usize),
+    /// These, if they turn out to be right; only then the sample counts.
+    Drafts(&'a [u32]),
+}
+
 // === impl SamplingRows ===
 
 impl SamplingRows {
@@ -24,10 +33,15 @@ impl SamplingRows {
         self.top_n_max = 0;
     }
 
-    /// A row that samples the token after `req.tokens` and `ahead` more, which are not known yet.
-    pub(crate) fn push_sample(&mut self, req: &Req, ahead: usize) {
+    /// A row that samples the token after `req.tokens` and those ahead of them.
+    pub(crate) fn push_sample(&mut self, req: &Req, ahead: Ahead<'_>) {
+        let (ahead, drafts) = match ahead {
+            Ahead::Unknown(len) => (len, [].as_slice()),
+            Ahead::Drafts(drafts) => (drafts.len(), drafts),
+        };
         let counts_begin = index(self.token_counts.len());
-        self.token_counts.extend(req.penalties.token_counts());
+        let counts = req.penalties.token_counts(drafts);
+        self.token_counts.extend(counts);
         let bias_begin = index(self.logit_bias.len());
         let params = &req.sampling;
         let biases = params.logit_bias.iter();

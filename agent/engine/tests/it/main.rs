@@ -7,5 +7,6 @@ mod faults;
 mod harness;
 mod observed;
 mod pair;
+mod speculation;
 mod states;
 mod unified;

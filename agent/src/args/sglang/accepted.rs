@@ -173,10 +173,9 @@ pub(super) const GROUPS: &[Group] = &[
                 asr-max-concurrent-sessions=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("speculative decoding is not supported"),
+        meaning: Meaning::WithoutEffect("drafts are the request's own n-grams"),
         flags: "uno-lora-path= speculative-draft-model-path= speculative-draft-model= \
                 speculative-draft-model-revision= speculative-draft-load-format= \
-                speculative-num-steps= speculative-eagle-topk= speculative-num-draft-tokens= \
                 speculative-dflash-block-size= speculative-domino-candidate-pool-size= \
                 speculative-dspark-block-size= speculative-dspark-sps-table-path= \
                 speculative-dspark-confidence-sts-path= \

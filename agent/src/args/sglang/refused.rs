@@ -122,13 +122,13 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "enable-lora lora-paths=*",
     },
     Group {
-        meaning: Meaning::Refused("speculative decoding is not supported; leave it out"),
-        flags: "speculative-algorithm= speculative-algo= dllm-algorithm=",
+        meaning: Meaning::Refused("diffusion models are not supported; leave it out"),
+        flags: "dllm-algorithm=",
     },
     Group {
         meaning: Meaning::Only {
             values: "null",
-            instead: "speculative decoding is not supported; leave it out",
+            instead: "a worker drafts and verifies by itself; leave it out",
         },
         flags: "decoupled-spec-role=",
     },

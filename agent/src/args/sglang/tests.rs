@@ -95,10 +95,6 @@ fn a_refusal_is_one_sentence_that_names_its_flags_and_what_to_do() {
           merged into, and leave it out"
         ]
     );
-    assert_eq!(
-        broken("--speculative-algorithm EAGLE --speculative-num-steps 3"),
-        ["--speculative-algorithm: speculative decoding is not supported; leave it out"]
-    );
 }
 
 #[test]

@@ -37,6 +37,9 @@ struct MetaInfo {
     prompt_tokens: usize,
     completion_tokens: usize,
     cached_tokens: u32,
+    /// Of an engine that speculates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spec_verify_ct: Option<u32>,
     weight_version: String,
     e2e_latency: f64,
     #[serde(flatten)]
@@ -87,6 +90,7 @@ impl GenerateAnswer {
                 prompt_tokens: meta.prompt_tokens,
                 completion_tokens: answer.token_ids.len(),
                 cached_tokens: answer.cached_tokens,
+                spec_verify_ct: answer.spec_verify_ct,
                 weight_version: meta.weight_version.clone(),
                 e2e_latency: meta.started.elapsed().as_secs_f64(),
                 logprobs: meta.return_logprob.then(|| Logprobs::new(meta, answer)),

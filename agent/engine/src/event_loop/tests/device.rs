@@ -9,7 +9,7 @@ use crate::ranks::{HostKv, PageSpan, Ranks};
 use crate::step::{StepOutput, StepPlan};
 use parking_lot::Mutex;
 use pd_compute::kv::NO_SLOT;
-use pd_compute::{ComputeError, NO_ROW, NO_TOKEN, SamplingRow};
+use pd_compute::{ComputeError, NO_ROW, NO_TOKEN, SamplingRow, TokenCount};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -22,6 +22,12 @@ pub(super) fn next_token(tokens: &[u32]) -> u32 {
     let mut hasher = DefaultHasher::new();
     tokens.hash(&mut hasher);
     u32::try_from(hasher.finish() % u64::from(VOCAB)).unwrap()
+}
+
+/// The same, penalised by how often each token is in the answer.
+pub(super) fn next_penalised(tokens: &[u32], counts: &[(u32, u32)]) -> u32 {
+    let counts = counts.iter().flat_map(|&(token, count)| [token, count]);
+    next_token(&counts.chain(tokens.iter().copied()).collect::<Vec<_>>())
 }
 
 #[derive(Clone, Debug)]
@@ -192,7 +198,11 @@ impl State {
                 "the state of another request or place"
             );
         }
-        match next_token(&tokens) {
+        let next = match inputs.counts(sampling) {
+            counts if counts.is_empty() => next_token(&tokens),
+            counts => next_penalised(&tokens, &counts),
+        };
+        match next {
             LOST if self.loses => NO_TOKEN,
             token => token,
         }
@@ -272,6 +282,7 @@ struct Inputs<'a> {
     state_write: &'a [u32],
     state_snapshots: &'a [u32],
     sampling: &'a [SamplingRow],
+    token_counts: &'a [TokenCount],
     page_table: &'a [u32],
     stride: usize,
     /// Sequences that are not padding.
@@ -294,6 +305,7 @@ impl<'a> Inputs<'a> {
             state_write: list(&places.state_write),
             state_snapshots: list(&places.state_snapshots),
             sampling: bytemuck::cast_slice(list(&places.sampling_rows)),
+            token_counts: bytemuck::cast_slice(list(&places.token_counts)),
             page_table: list(&places.page_table),
             stride: plan.shape.page_table_stride,
             num_real: if plan.shape.is_padded {
@@ -307,6 +319,15 @@ impl<'a> Inputs<'a> {
     /// Padding is behind all sequences that draw or have more to come, and its outputs are not read.
     fn is_padding(&self, seq: usize) -> bool {
         seq >= self.num_real
+    }
+
+    /// Tokens and how often the row counts them, by token.
+    fn counts(&self, row: &SamplingRow) -> Vec<(u32, u32)> {
+        let counts = row.counts_begin as usize..row.counts_end as usize;
+        let counts = self.token_counts[counts].iter();
+        let mut counts: Vec<_> = counts.map(|c| (c.token, c.output_count)).collect();
+        counts.sort_unstable();
+        counts
     }
 
     fn used_slots(&self) -> impl Iterator<Item = u32> {

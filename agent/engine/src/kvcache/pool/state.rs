@@ -16,6 +16,8 @@ pub(crate) struct ReqState {
     /// A step has begun to write the working slot.
     begun: bool,
     snapshots: Vec<Snapshot>,
+    /// For the states after a step's rows but the last, of which one may become the working slot.
+    for_drafts: Vec<StateSlot>,
     /// The longest prefix whose state was kept or found.
     kept_len: usize,
     /// Cached pages go on to here without a state.
@@ -55,6 +57,21 @@ impl ReqState {
         self.source.map(|source| source.slot)
     }
 
+    /// Where a step that begins behind `from` keeps the states after its first `rows` rows, in case that the drafts behind
+    /// them are wrong. The request has that many slots for drafts.
+    pub(crate) fn draft_snapshots(&self, from: usize, rows: usize) -> Vec<Snapshot> {
+        let slots = self.for_drafts[..rows].iter();
+        let snapshot = |(len, &slot)| Snapshot { len, slot };
+        (from + 1..).zip(slots).map(snapshot).collect()
+    }
+
+    /// The step before drew `drawn` tokens over `drafts` drafts: the state after that many rows is the request's.
+    pub(super) fn verified(&mut self, drafts: usize, drawn: usize) {
+        if (1..=drafts).contains(&drawn) {
+            std::mem::swap(&mut self.working, &mut self.for_drafts[drawn - 1]);
+        }
+    }
+
     /// Where cached pages end that have no state: worth keeping, if it is computed again.
     pub(crate) fn branch_at(&self) -> Option<usize> {
         self.branch_at
@@ -88,8 +105,8 @@ impl ReqState {
 
     pub(super) fn into_slots(self) -> (Vec<StateSlot>, Option<StateSource>) {
         let snapshots = self.snapshots.iter().map(|snapshot| snapshot.slot);
-        let slots = std::iter::once(self.working).chain(snapshots).collect();
-        (slots, self.source)
+        let slots = std::iter::once(self.working).chain(snapshots);
+        (slots.chain(self.for_drafts).collect(), self.source)
     }
 }
 
@@ -139,6 +156,21 @@ impl KvCache {
         Some(snapshot)
     }
 
+    /// Takes slots for the states after drafts, of a model that has states, which the request keeps. Returns how many of
+    /// `drafts` drafts it has them for.
+    pub(crate) fn slots_for_drafts(&mut self, kv: &mut ReqKv, drafts: usize) -> usize {
+        let Some(state) = &mut kv.state else {
+            return drafts;
+        };
+        while state.for_drafts.len() < drafts {
+            let Some(slot) = self.take_slot() else {
+                return state.for_drafts.len();
+            };
+            state.for_drafts.push(slot);
+        }
+        drafts
+    }
+
     /// Whether states of prefixes are kept for other requests.
     pub(crate) fn keeps_states(&self) -> bool {
         self.has_states() && self.radix.is_enabled()
@@ -164,6 +196,7 @@ impl KvCache {
             source,
             begun: false,
             snapshots: Vec::new(),
+            for_drafts: Vec::new(),
             kept_len: found_len,
             branch_at: (cached_len > found_len).then_some(cached_len),
         }))

@@ -7,6 +7,7 @@ const LIMITS: ScheduleLimits = ScheduleLimits {
     chunked_prefill_size: Some(64),
     max_prefill_tokens: 1000,
     prompt_logprob_rows: 32,
+    draft_rows: 0,
 };
 
 fn mk_candidate(extend_len: usize, remaining_len: usize) -> Candidate {

@@ -1,0 +1,96 @@
+//! Speculation: with drafts a request gets the tokens and log probabilities that it gets without, over pages, chunks,
+//! company, lost pages and both modes that compute answers.
+
+use crate::harness::{LLAMA, MODELS, QWEN3_5, alone_on, assert_nothing_held, assert_same};
+use crate::harness::{collect, generate, metric, mk_config, mk_prompt, mk_request};
+use crate::harness::{mk_sampled, mk_unpenalised, start};
+use crate::pair::Pair;
+use pd_engine::engine::{EngineConfig, GenerateRequest};
+use pd_engine::engine::{SpeculativeAlgorithm, SpeculativeConfig};
+use pd_kv_transfer::TransportChoice;
+use pd_protocol::Transport;
+use proptest::prelude::*;
+
+fn ngram(num_steps: u32) -> Option<SpeculativeConfig> {
+    Some(SpeculativeConfig {
+        algorithm: SpeculativeAlgorithm::Ngram,
+        num_steps,
+    })
+}
+
+/// A prompt in which every run of tokens is found again.
+fn repeated(seed: u32, len: usize) -> Vec<u32> {
+    let part = mk_prompt(seed, 8);
+    part.into_iter().cycle().take(len).collect()
+}
+
+/// Its answer is of three tokens, so that it repeats and drafts are now right and now wrong.
+fn mk_repeating(mut request: GenerateRequest) -> GenerateRequest {
+    request.sampling.logit_bias = [5, 6, 7].map(|token| (token, 50.0)).to_vec();
+    request
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn drafts_change_no_bit(
+        model in prop::sample::select(MODELS.to_vec()),
+        kind in 0..3usize,
+        prompt_len in 1..120usize,
+        chunk in prop::option::of(prop::sample::select(vec![64u32, 80])),
+        page_size in prop::sample::select(vec![1u32, 16, 64]),
+        mates in prop::collection::vec(1..100usize, 0..4),
+        num_steps in 1..5u32,
+        overlap: bool,
+    ) {
+        let mk = [mk_request, mk_sampled, mk_unpenalised][kind];
+        let request = mk_repeating(mk(&repeated(9, prompt_len), 30));
+        let expected = alone_on(model, &request);
+        let engine = start(EngineConfig {
+            chunked_prefill_size: chunk,
+            page_size,
+            speculative: ngram(num_steps),
+            overlap_schedule: Some(overlap),
+            ..mk_config(model)
+        });
+        let streams: Vec<_> = (100..)
+            .zip(mates)
+            .map(|(seed, len)| engine.submit(mk_request(&repeated(seed, len), 20)).unwrap())
+            .collect();
+        assert_same(&generate(&engine, request), &expected);
+        for stream in streams {
+            prop_assert_eq!(collect(stream).token_ids.len(), 20);
+        }
+        assert_nothing_held(&engine);
+    }
+}
+
+#[test]
+fn a_pair_that_speculates_gives_what_one_engine_gives_without_even_when_pages_run_out() {
+    for model in [LLAMA, QWEN3_5] {
+        let requests: Vec<_> = (0..5)
+            .map(|seed| mk_repeating(mk_request(&repeated(seed, 30), 150)))
+            .collect();
+        let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
+            EngineConfig {
+                model_path: mk_config(model).model_path,
+                max_total_tokens: Some(256),
+                speculative: ngram(3),
+                ..config
+            }
+        });
+        let streams: Vec<_> = requests
+            .iter()
+            .zip(1..)
+            .map(|(request, room)| pair.submit(request, room))
+            .collect();
+        for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
+            collect(prefill);
+            assert_same(&collect(decode), &alone_on(model, request));
+        }
+        assert!(metric(&pair.decode, "pdserve_num_retractions_total") > 0.5);
+        assert!(metric(&pair.decode, "pdserve_spec_accepted_tokens_total") > 0.5);
+        assert_nothing_held(&pair.prefill);
+        assert_nothing_held(&pair.decode);
+    }
+}
