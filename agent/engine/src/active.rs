@@ -21,6 +21,8 @@ pub(crate) struct Active<T = ()> {
     pub(crate) req: Req,
     pub(crate) kv: ReqKv,
     pub(crate) with: T,
+    /// Tokens whose KV a draft model has, in the same pages.
+    pub(crate) draft_len: usize,
     handed: usize,
     /// Tokens that steps in flight draw.
     drawing: usize,
@@ -48,6 +50,7 @@ impl<T> Active<T> {
             req,
             kv,
             with,
+            draft_len: 0,
             drawing: 0,
             last_step: None,
             drawn: None,
@@ -61,6 +64,7 @@ impl<T> Active<T> {
             req,
             kv,
             with,
+            draft_len,
             handed,
             drawing,
             last_step,
@@ -71,6 +75,7 @@ impl<T> Active<T> {
             req,
             kv,
             with: (),
+            draft_len,
             handed,
             drawing,
             last_step,
@@ -170,6 +175,7 @@ impl<T> Active<T> {
         if !row.drafts.is_empty() {
             self.handed = row.computed_to(drawn);
             self.verifying = false;
+            self.draft_len = self.draft_len.min(self.handed);
         }
     }
 }

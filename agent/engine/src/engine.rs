@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 pub mod config;
 mod device;
+mod draft;
 mod identity;
 mod scheduler;
 mod shared;

@@ -234,9 +234,15 @@ impl Req {
         self.answer.send(event);
     }
 
-    /// Up to `max` drafts of what comes after the last token. More would be past the answer's longest end.
-    pub(crate) fn propose(&mut self, max: usize) -> Vec<u32> {
+    /// How many of `max` drafts are wanted. More would be past the answer's longest end.
+    pub(crate) fn drafts_wanted(&self, max: usize) -> usize {
         let max = max.min(self.remaining_len().saturating_sub(1));
+        self.drafts.as_ref().map_or(0, |drafts| drafts.wanted(max))
+    }
+
+    /// Up to `max` drafts of what comes after the last token, by the request's own drafter.
+    pub(crate) fn propose(&mut self, max: usize) -> Vec<u32> {
+        let max = self.drafts_wanted(max);
         match &mut self.drafts {
             Some(drafts) => drafts.propose(&self.tokens, max),
             None => Vec::new(),

@@ -10,6 +10,7 @@ use crate::ranks::Ranks;
 use crate::recorder::Recorder;
 use crate::req::Req;
 use crate::request::{FinishReason, TokenLogprob};
+use crate::speculate::model::DraftModel;
 use crate::speculate::row_cost::RowCost;
 use crate::step::{RowOutput, Sampled, StepBuilder, StepId, StepRow};
 use pd_kv_transfer::KvSender;
@@ -22,6 +23,7 @@ pub(crate) struct Resources {
     pub(crate) step: StepBuilder,
     pub(crate) recorder: Recorder,
     pub(crate) row_cost: RowCost,
+    pub(crate) draft_model: Option<DraftModel>,
     observing: Observing,
     ended: StepId,
     deferred: Vec<Deferred>,
@@ -57,9 +59,18 @@ impl Resources {
             step,
             recorder,
             row_cost: RowCost::default(),
+            draft_model: None,
             observing,
             ended: StepId::default(),
             deferred: Vec::new(),
+        }
+    }
+
+    /// With a model that drafts, if there is one.
+    pub(crate) fn with_draft_model(self, draft_model: Option<DraftModel>) -> Self {
+        Self {
+            draft_model,
+            ..self
         }
     }
 

@@ -3,8 +3,9 @@
 //! of a run without drafts, token for token. Here is who proposes drafts ([`Drafter`]) and when they pay ([`switch`]).
 //!
 //! SGLang's `SpeculativeAlgorithm`. Sources: Leviathan et al., "Fast Inference from Transformers via Speculative Decoding"
-//! (2023), with drafts that are point masses; docs/decisions/0084.
+//! (2023), with drafts that are point masses; docs/decisions/0086.
 
+pub(crate) mod model;
 pub(crate) mod ngram;
 pub(crate) mod row_cost;
 pub(crate) mod switch;
@@ -24,9 +25,18 @@ pub(crate) trait Drafter: Debug + Send {
 pub(crate) struct Speculation {
     /// Drafts per request and step, at most.
     pub(crate) num_steps: usize,
-    pub(crate) drafter: Arc<dyn Fn() -> Box<dyn Drafter> + Send + Sync>,
+    pub(crate) source: DraftSource,
     /// Without drafts a step would be launched before the outcome of the last: looking for them is not free.
     pub(crate) overlaps: bool,
+}
+
+/// Whose drafts an engine takes.
+#[derive(Clone)]
+pub(crate) enum DraftSource {
+    /// Those of a drafter of each request's own.
+    Drafters(Arc<dyn Fn() -> Box<dyn Drafter> + Send + Sync>),
+    /// Those of a [`model::DraftModel`] for all.
+    Model,
 }
 
 /// The drafts of one request.
@@ -34,7 +44,8 @@ pub(crate) struct Speculation {
 pub(crate) struct ReqDrafts {
     num_steps: usize,
     overlaps: bool,
-    drafter: Box<dyn Drafter>,
+    /// None where a model drafts.
+    drafter: Option<Box<dyn Drafter>>,
     switch: Switch,
     /// The step to come was to have drafts, and none were found.
     missed: bool,
@@ -48,7 +59,10 @@ impl Speculation {
         ReqDrafts {
             num_steps: self.num_steps,
             overlaps: self.overlaps,
-            drafter: (self.drafter)(),
+            drafter: match &self.source {
+                DraftSource::Drafters(make) => Some(make()),
+                DraftSource::Model => None,
+            },
             switch: Switch::default(),
             missed: false,
             verify_ct: 0,
@@ -77,13 +91,22 @@ impl ReqDrafts {
         self.verify_ct
     }
 
-    /// Up to `max` drafts of what comes after `tokens`.
-    pub(crate) fn propose(&mut self, tokens: &[u32], max: usize) -> Vec<u32> {
-        let max = max.min(self.num_steps);
-        if max == 0 || !self.are_on() {
-            return Vec::new();
+    /// How many of `max` drafts are wanted.
+    pub(crate) fn wanted(&self, max: usize) -> usize {
+        if self.are_on() {
+            max.min(self.num_steps)
+        } else {
+            0
         }
-        let mut drafts = self.drafter.propose(tokens, max);
+    }
+
+    /// Up to `max` drafts of what comes after `tokens`, by the request's own drafter.
+    pub(crate) fn propose(&mut self, tokens: &[u32], max: usize) -> Vec<u32> {
+        let max = self.wanted(max);
+        let Some(drafter) = self.drafter.as_mut().filter(|_| max > 0) else {
+            return Vec::new();
+        };
+        let mut drafts = drafter.propose(tokens, max);
         drafts.truncate(max);
         self.missed = drafts.is_empty();
         drafts

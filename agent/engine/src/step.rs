@@ -5,6 +5,8 @@
 //! positions (`speculate`).
 
 mod builder;
+mod drafts;
+mod lists;
 mod sampling;
 
 use crate::command::RequestId;
@@ -14,6 +16,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 pub(crate) use builder::{Padding, StepBuilder};
+pub(crate) use drafts::DraftStepBuilder;
 
 /// The number of a step; later steps have higher ones, by 1 each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,6 @@
 //! Which flags may be combined. Pure: reports every broken rule and repairs none.
 
+use super::speculative::Algorithm;
 use super::{Args, sglang, speculative};
 use pd_protocol::Role;
 use pd_protocol::secret::SecretError;
@@ -48,6 +49,12 @@ pub(crate) enum ArgError {
          computes the token before the drafts, too; give one of the two"
     )]
     DraftTokens { steps: u32, tokens: u32 },
+    #[error("--speculative-algorithm STANDALONE needs --speculative-draft-model-path; add it")]
+    NoDraftModel,
+    #[error(
+        "--speculative-draft-model-path: a model drafts with --speculative-algorithm STANDALONE; set that, or omit the path"
+    )]
+    NoUseForDraftModel,
     #[error("{flag} {value}: use a number {range}")]
     Drafts {
         flag: &'static str,
@@ -164,6 +171,12 @@ impl Args {
 
     fn check_speculative(&self, broken: &mut Vec<ArgError>) {
         let args = &self.speculative;
+        let drafts_by_model = args.speculative_algorithm == Some(Algorithm::Standalone);
+        match &args.speculative_draft_model_path {
+            None if drafts_by_model => broken.push(ArgError::NoDraftModel),
+            Some(_) if !drafts_by_model => broken.push(ArgError::NoUseForDraftModel),
+            _ => {}
+        }
         if args.speculative_algorithm.is_none() {
             let given = args.given_numbers();
             broken.extend(given.map(|(flag, value)| ArgError::NoAlgorithm { flag, value }));

@@ -3,6 +3,7 @@
 use clap::Args;
 use pd_engine::engine::{SpeculativeAlgorithm, SpeculativeConfig};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 /// Drafts per request and step where no flag sets them. More are right less often, and each is a row.
 const DEFAULT_NUM_STEPS: u32 = 4;
@@ -14,9 +15,14 @@ const EAGLE_TOPK: &str = "--speculative-eagle-topk";
 #[command(next_help_heading = "Speculative decoding")]
 pub(crate) struct SpeculativeArgs {
     /// Compute tokens that are likely to come together with the next one: NGRAM takes what followed the same tokens
-    /// earlier in the request. Answers do not change. Without effect on prefill; off if absent
+    /// earlier in the request, STANDALONE what another model drafts. Answers do not change. Without effect on prefill; off
+    /// if absent
     #[arg(long, alias = "speculative-algo", value_name = "ALGORITHM", value_parser = algorithm)]
-    pub(crate) speculative_algorithm: Option<SpeculativeAlgorithm>,
+    pub(crate) speculative_algorithm: Option<Algorithm>,
+
+    /// Of STANDALONE: Hugging Face directory or GGUF file of a smaller model with the same vocabulary
+    #[arg(long, alias = "speculative-draft-model", value_name = "PATH")]
+    pub(crate) speculative_draft_model_path: Option<PathBuf>,
 
     /// Tokens drafted per request and step, at most; 4 if absent
     #[arg(long, value_name = "N")]
@@ -32,13 +38,20 @@ pub(crate) struct SpeculativeArgs {
     pub(crate) speculative_eagle_topk: Option<u32>,
 }
 
-fn algorithm(name: &str) -> Result<SpeculativeAlgorithm, &'static str> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Ngram,
+    Standalone,
+}
+
+fn algorithm(name: &str) -> Result<Algorithm, &'static str> {
     match name {
-        "NGRAM" => Ok(SpeculativeAlgorithm::Ngram),
-        "EAGLE" | "EAGLE3" | "NEXTN" | "STANDALONE" | "DFLASH" | "DSPARK" => Err(
-            "drafts of another model or of draft layers are not supported; give NGRAM, or leave it out",
-        ),
-        _ => Err("give NGRAM, or leave it out"),
+        "NGRAM" => Ok(Algorithm::Ngram),
+        "STANDALONE" => Ok(Algorithm::Standalone),
+        "EAGLE" | "EAGLE3" | "NEXTN" | "DFLASH" | "DSPARK" => {
+            Err("draft layers are not supported; give NGRAM or STANDALONE, or leave it out")
+        }
+        _ => Err("give NGRAM or STANDALONE, or leave it out"),
     }
 }
 
@@ -56,7 +69,13 @@ pub(super) fn range(flag: &str) -> (RangeInclusive<u32>, &'static str) {
 impl SpeculativeArgs {
     /// What the engine is to do, of flags that `args/check.rs` found nothing wrong with.
     pub(crate) fn config(&self) -> Option<SpeculativeConfig> {
-        let algorithm = self.speculative_algorithm.clone()?;
+        let path = self.speculative_draft_model_path.clone();
+        let algorithm = match self.speculative_algorithm? {
+            Algorithm::Ngram => SpeculativeAlgorithm::Ngram,
+            Algorithm::Standalone => SpeculativeAlgorithm::Standalone {
+                draft_model_path: path?,
+            },
+        };
         Some(SpeculativeConfig {
             algorithm,
             num_steps: self.num_steps(),

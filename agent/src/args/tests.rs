@@ -1,7 +1,7 @@
 //! The rules of the command line.
 
 use super::*;
-use pd_engine::engine::ComputeDtype;
+use pd_engine::engine::{ComputeDtype, SpeculativeAlgorithm};
 use pd_protocol::Role;
 use pd_protocol::layout::KvDtype;
 use std::net::IpAddr;
@@ -274,5 +274,23 @@ fn numbers_of_drafts_that_contradict_each_other_are_refused() {
         broken(&format!("{ngram} --speculative-num-steps 16")),
         ["--speculative-num-steps 16: use a number of 1 to 15"]
     );
-    assert!(refused("--speculative-algorithm EAGLE").contains("give NGRAM, or leave it out"));
+    assert!(refused("--speculative-algorithm EAGLE").contains("give NGRAM or STANDALONE"));
+}
+
+#[test]
+fn a_draft_model_is_given_where_one_drafts() {
+    let standalone = "--speculative-algorithm STANDALONE";
+    let path = "--speculative-draft-model-path small";
+    let config = parse(&format!("{standalone} {path}")).speculative.config();
+    let algorithm = SpeculativeAlgorithm::Standalone {
+        draft_model_path: "small".into(),
+    };
+    assert_eq!(config.map(|config| config.algorithm), Some(algorithm));
+    assert_eq!(
+        broken(standalone),
+        ["--speculative-algorithm STANDALONE needs --speculative-draft-model-path; add it"]
+    );
+    for flags in [path, &format!("--speculative-algorithm NGRAM {path}")] {
+        assert!(broken(flags)[0].contains("set that, or omit the path"));
+    }
 }

@@ -79,6 +79,8 @@ pub struct SpeculativeConfig {
 pub enum SpeculativeAlgorithm {
     /// Drafts are what followed the same tokens earlier in the request.
     Ngram,
+    /// Drafts are those of another model, a Hugging Face directory or a GGUF file, of the same vocabulary.
+    Standalone { draft_model_path: PathBuf },
 }
 
 /// The compute device.

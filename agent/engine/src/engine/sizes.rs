@@ -136,15 +136,19 @@ pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> Result<DTyp
     config.kv_cache_dtype.map_or(Ok(activations), pool_dtype)
 }
 
-/// The pool's pages of `dtype` and its slots for recurrent states; `memory` counts where no flag sets their number.
+/// The pool's pages of `dtype` and its slots for recurrent states; `memory` counts where no flag sets their number. Each page
+/// has one of a draft model's pool beside it, if there is one.
 pub(super) fn pool_shape(
     config: &EngineConfig,
     spec: &KvPoolSpec,
+    draft: Option<&KvPoolSpec>,
     (dtype, activations): (DType, DType),
     memory_bytes: u64,
 ) -> Result<KvPoolShape, StartError> {
     let page_size = config.page_size as usize;
-    let page_bytes = page_size * KvPoolShape::bytes_per_token(spec, dtype);
+    let specs = std::iter::once(spec).chain(draft);
+    let token_bytes = specs.map(|spec| KvPoolShape::bytes_per_token(spec, dtype));
+    let page_bytes = page_size * token_bytes.sum::<usize>();
     let slot_bytes = KvPoolShape::bytes_per_slot(spec, activations);
     let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
     let num_slots = state_slots(config, slot_bytes, memory)?;

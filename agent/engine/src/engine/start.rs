@@ -5,6 +5,7 @@
 use super::config::{DecodeConfig, Device, DisaggregationMode, EngineConfig};
 use super::config::{SpeculativeAlgorithm, SpeculativeConfig};
 use super::device::{self, Numbers};
+use super::draft;
 use super::identity::Identity;
 use super::shared::{Shared, State, StopOnDrop};
 use super::sizes;
@@ -29,8 +30,9 @@ use crate::recorder::Recorder;
 use crate::req::ReqFactory;
 use crate::resources::Resources;
 use crate::schedule::ScheduleLimits;
+use crate::speculate::model::DraftModel;
 use crate::speculate::ngram::Ngram;
-use crate::speculate::{Drafter, Speculation};
+use crate::speculate::{DraftSource, Speculation};
 use crate::step::{Padding, StepBuilder};
 use crate::text::{self, ChatTemplate, Tokenizer};
 use crate::weights::Weights;
@@ -64,6 +66,7 @@ pub enum StartError {
 /// Everything that is read or allocated before the scheduler is assembled.
 struct Loaded {
     ranks: Box<dyn Ranks>,
+    draft_model: Option<DraftModel>,
     /// For a transfer, if there is one.
     memory: Option<RankMemory>,
     info: EngineInfo,
@@ -135,10 +138,12 @@ fn load<B: Backend>(
     let kv_dtype = sizes::kv_dtype(config, backend.activation_dtype())?;
     backend.check_ops(&model::needs(&files.config, kv_dtype))?;
     let model = model::load(&backend, &files, step_limits).map_err(model_error)?;
+    let draft = draft::load(&backend, config, &files.config, context_length, kv_dtype)?;
     let spec = model.kv_pool_spec();
+    let draft_spec = draft.as_ref().map(|draft| draft.model.kv_pool_spec());
     let kv_bytes = device::kv_memory_bytes(&config.device)?;
     let dtypes = (kv_dtype, backend.activation_dtype());
-    let shape = sizes::pool_shape(config, &spec, dtypes, kv_bytes)?;
+    let shape = sizes::pool_shape(config, &spec, draft_spec.as_ref(), dtypes, kv_bytes)?;
     let slot_bytes = KvPoolShape::bytes_per_slot(&spec, backend.activation_dtype());
     let kv = KvGroups::alloc(&backend, spec, shape, config.mode.reach())?;
     let transfers = config.mode.transfer().is_some();
@@ -152,17 +157,21 @@ fn load<B: Backend>(
         },
         max_seqs: limits.max_running_requests,
     };
-    let rank = LocalRank::new(backend, model, kv, padding.max_seqs)?;
+    let rank = LocalRank::new(backend.clone(), model, kv, padding.max_seqs)?;
 
     let (tokenizer, chat_template) = text
         .join()
         .map_err(|_| StartError::Model("the tokenizer's loader panicked".to_owned()))?
         .map_err(model_error)?;
+    let draft_model = draft
+        .map(|draft| draft.finish(&backend, shape, &tokenizer, padding.max_seqs))
+        .transpose()?;
     let digests = digests.and_then(|task| task.wait()).map_err(model_error)?;
     let identity = Identity::new(&files.config, shape, dtype, &digests);
     Ok(Loaded {
         info: identity.info(config, &files, shape, context_length),
         ranks: Box::new(rank),
+        draft_model,
         memory,
         limits,
         shape,
@@ -189,7 +198,8 @@ fn assemble(
         StepBuilder::new(loaded.padding),
         Recorder::new(loaded.slot_bytes),
         config.observer.clone(),
-    );
+    )
+    .with_draft_model(loaded.draft_model);
     let metrics = &resources.recorder.metrics;
     if let Some(transfer) = config.mode.transfer() {
         transfer.metrics.register(metrics.registry());
@@ -291,12 +301,14 @@ fn decode_limits(config: &DecodeConfig, vocab_size: u32, draft_rows: usize) -> D
 }
 
 fn speculation(config: &SpeculativeConfig, overlaps: bool) -> Speculation {
-    let drafter: fn() -> Box<dyn Drafter> = match config.algorithm {
-        SpeculativeAlgorithm::Ngram => || Box::new(Ngram::default()),
-    };
     Speculation {
         num_steps: config.num_steps as usize,
-        drafter: Arc::new(drafter),
+        source: match config.algorithm {
+            SpeculativeAlgorithm::Ngram => {
+                DraftSource::Drafters(Arc::new(|| Box::new(Ngram::default())))
+            }
+            SpeculativeAlgorithm::Standalone { .. } => DraftSource::Model,
+        },
         overlaps,
     }
 }

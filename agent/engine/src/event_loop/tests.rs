@@ -15,11 +15,12 @@ use crate::mode::unified::Unified;
 use crate::model::config::SamplingDefaults;
 use crate::recorder::Recorder;
 use crate::schedule::ScheduleLimits;
+use crate::speculate::model::DraftModel;
 use crate::step::{Padding, StepBuilder};
 use crate::text::Tokenizer;
 use asked::Asked;
 use device::{Device, VOCAB};
-use drafts::{Drafts, Kind};
+use drafts::{Drafts, Kind, drafted};
 use pd_protocol::Role;
 use proptest::prelude::*;
 use std::sync::LazyLock;
@@ -31,6 +32,9 @@ static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
 
 /// The smallest pool holds it and its answer's first token.
 const PROMPT_LEN_MAX: usize = 39;
+
+/// Of a draft model's step: it takes several to follow a prompt.
+const DRAFT_STEP_TOKENS: usize = 24;
 
 #[derive(Clone, Debug)]
 struct Sizes {
@@ -91,6 +95,7 @@ impl Stand {
         let speculation = sizes
             .drafts
             .map(|drafts| drafts.speculation(sizes.overlaps));
+        let draft_model = sizes.drafts.and_then(|drafts| drafts.model(sizes));
         let padding = Padding {
             graph_max_seqs: if sizes.graphs { 4 } else { 0 },
             max_seqs: sizes.max_running_requests,
@@ -101,7 +106,8 @@ impl Stand {
             StepBuilder::new(padding),
             Recorder::new(0),
             None,
-        );
+        )
+        .with_draft_model(draft_model);
         let event_loop = EventLoop::new(EventLoopParts {
             commands_rx,
             waker: LoopWaker::new(commands_tx.clone()),
@@ -206,7 +212,14 @@ prop_compose! {
 }
 
 fn drafts() -> impl Strategy<Value = Drafts> {
-    let kinds = [Kind::Right, Kind::Wrong, Kind::Mixed, Kind::Ngram];
+    let kinds = [
+        Kind::Right,
+        Kind::Wrong,
+        Kind::Mixed,
+        Kind::Ngram,
+        Kind::Model,
+        Kind::MistakenModel,
+    ];
     let kind = prop::sample::select(kinds.to_vec());
     (1..5usize, kind).prop_map(|(num_steps, kind)| Drafts { num_steps, kind })
 }
@@ -258,6 +271,10 @@ proptest! {
         stand.finish();
         let usage = stand.event_loop.resources.cache.usage();
         prop_assert!(usage.is_conserved_when_idle(), "{usage:?}");
+        if sizes.drafts.is_some_and(Drafts::are_always_right) && !sizes.loses {
+            let (drafts, accepted) = drafted(&stand);
+            prop_assert_eq!(accepted, drafts, "drafts are right");
+        }
         for (index, (asked, answer)) in std::mem::take(&mut stand.asked).into_iter().enumerate() {
             asked.check(answer, aborted.contains(&index), &stand);
         }

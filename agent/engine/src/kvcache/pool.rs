@@ -195,13 +195,18 @@ impl KvCache {
     /// Of `drafts` drafts all before token number `drawn` were right: returns the pages behind the next position, in
     /// which is nothing but wrong ones, and takes up the state after the right ones.
     pub(crate) fn verified(&mut self, kv: &mut ReqKv, drafts: usize, drawn: usize) {
-        let kept = (kv.len + 1).div_ceil(self.page_size());
-        let pages = self.req_to_token.pages_mut(kv.idx);
-        let rest = pages.split_off(kept.min(pages.len()));
-        self.pages.free(&rest, Owner::Held);
+        self.give_back(kv, kv.len + 1);
         if let Some(state) = &mut kv.state {
             state.verified(drafts, drawn);
         }
+    }
+
+    /// Returns the request's pages behind those for `len` tokens.
+    pub(crate) fn give_back(&mut self, kv: &ReqKv, len: usize) {
+        let kept = len.div_ceil(self.page_size());
+        let pages = self.req_to_token.pages_mut(kv.idx);
+        let rest = pages.split_off(kept.min(pages.len()));
+        self.pages.free(&rest, Owner::Held);
     }
 
     /// A step has computed the request up to `len`.

@@ -266,10 +266,9 @@ impl Mode for Decode {
             return None;
         }
         self.retract(resources);
-        let Resources { cache, step, .. } = resources;
-        self.running.reserve(cache);
-        self.running.push_rows(cache, step, self.limits.draft_rows);
-        step.finish()
+        self.running.reserve(&mut resources.cache);
+        self.running.push_rows(resources, self.limits.draft_rows);
+        resources.step.finish()
     }
 
     fn settle(&mut self, resources: &mut Resources, settled: Settled) {

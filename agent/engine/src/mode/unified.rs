@@ -137,9 +137,9 @@ impl Mode for Unified {
         let adder = PrefillAdder::new(&self.limits, cache.page_size(), promised, rows);
         // Before drafts, which take what is left.
         let whole = self.prefill.push_rows(cache, step, adder);
-        self.running.push_rows(cache, step, self.limits.draft_rows);
+        self.running.push_rows(resources, self.limits.draft_rows);
         self.running.extend(whole);
-        step.finish()
+        resources.step.finish()
     }
 
     fn settle(&mut self, resources: &mut Resources, settled: Settled) {

@@ -1,11 +1,11 @@
 //! `RunningBatch`: requests that produce one token per step. All their known tokens are computed or in flight.
 
-use super::{retract, snapshots};
+use super::{drafts, retract, snapshots};
 use crate::active::Active;
 use crate::command::RequestId;
 use crate::kvcache::pool::KvCache;
 use crate::req::Req;
-use crate::step::StepBuilder;
+use crate::resources::Resources;
 
 #[derive(Debug, Default)]
 pub(crate) struct RunningBatch {
@@ -109,15 +109,11 @@ impl RunningBatch {
     ///
     /// # Panics
     /// If an outcome is needed first.
-    pub(crate) fn push_rows(
-        &mut self,
-        cache: &mut KvCache,
-        step: &mut StepBuilder,
-        mut draft_rows: usize,
-    ) {
-        for active in self.reqs.iter_mut().filter(|active| active.goes_on()) {
-            let drafts = drafts(cache, active, draft_rows);
-            draft_rows -= drafts.len();
+    pub(crate) fn push_rows(&mut self, resources: &mut Resources, draft_rows: usize) {
+        let drafts = drafts::drafts(&mut self.reqs, resources, draft_rows);
+        let Resources { cache, step, .. } = resources;
+        let going_on = self.reqs.iter_mut().filter(|active| active.goes_on());
+        for (active, drafts) in going_on.zip(drafts) {
             if drafts.is_empty() {
                 let snapshots = snapshots::keep(cache, active, 1);
                 step.push(active, 1, &snapshots, cache.req_to_token());
@@ -126,18 +122,4 @@ impl RunningBatch {
             }
         }
     }
-}
-
-/// Up to `max` drafts of what comes after the request's last token, with pages and state slots for them.
-fn drafts(cache: &mut KvCache, active: &mut Active, max: usize) -> Vec<u32> {
-    if active.drawing() > 0 {
-        return Vec::new();
-    }
-    let mut drafts = active.req.propose(max);
-    drafts.truncate(snapshots::before_place(cache, active, drafts.len()));
-    drafts.truncate(cache.slots_for_drafts(&mut active.kv, drafts.len()));
-    while !cache.try_extend(&active.kv, active.len() + drafts.len()) {
-        drafts.pop();
-    }
-    drafts
 }

@@ -2,7 +2,7 @@
 //!
 //! A step of r rows takes a + b·r: reading the weights takes a, however many rows there are, and each row adds b. The
 //! least squares line through the steps so far, older ones counting less, gives both. A step of q requests without drafts
-//! costs (a + b·q) / q per token, so a draft's row costs b·q / (a + b·q) of that.
+//! costs (a + b·q) / q per token. With d, the time to draft a token, a draft costs (b + d)·q / (a + b·q) of that.
 
 use crate::step::Step;
 use std::time::Duration;
@@ -13,12 +13,16 @@ const FIRST_SHARE: f64 = 0.2;
 const SHARES: std::ops::RangeInclusive<f64> = 0.02..=1.0;
 /// What a step counts for after the next one: half after 70 steps.
 const DECAY: f64 = 0.99;
+/// Of the last time in the mean time of drafting.
+const DRAFT_WEIGHT: f64 = 0.05;
 /// Rows must vary by this much, squared, to say what one costs.
 const VARIANCE_MIN: f64 = 0.1;
 
 #[derive(Debug)]
 pub(crate) struct RowCost {
     share: f64,
+    /// To draft one token; a decayed mean.
+    draft_seconds: Option<f64>,
     sums: Sums,
 }
 
@@ -38,6 +42,7 @@ impl Default for RowCost {
     fn default() -> Self {
         Self {
             share: FIRST_SHARE,
+            draft_seconds: None,
             sums: Sums::default(),
         }
     }
@@ -57,6 +62,16 @@ impl RowCost {
         }
     }
 
+    /// It took `duration` to draft so many tokens.
+    #[expect(clippy::cast_precision_loss, reason = "a step has few drafts")]
+    pub(crate) fn observe_drafts(&mut self, drafts: usize, duration: Duration) {
+        if drafts > 0 {
+            let seconds = duration.as_secs_f64() / drafts as f64;
+            let mean = self.draft_seconds.get_or_insert(seconds);
+            *mean += (seconds - *mean) * DRAFT_WEIGHT;
+        }
+    }
+
     #[expect(
         clippy::cast_precision_loss,
         reason = "a step has fewer than 2^52 rows"
@@ -64,8 +79,9 @@ impl RowCost {
     fn observe(&mut self, reqs: usize, rows: usize, duration: Duration) {
         self.sums.add(rows as f64, duration.as_secs_f64());
         if let Some((fixed, row)) = self.sums.line() {
-            let rows = row * reqs as f64;
-            let share = (rows / (fixed + rows)).clamp(*SHARES.start(), *SHARES.end());
+            let reqs = reqs as f64;
+            let draft = row + self.draft_seconds.unwrap_or(0.0);
+            let share = (draft * reqs / (fixed + row * reqs)).clamp(*SHARES.start(), *SHARES.end());
             self.share = share;
         }
     }

@@ -5,11 +5,21 @@ use crate::harness::{LLAMA, MODELS, QWEN3_5, alone_on, assert_nothing_held, asse
 use crate::harness::{collect, generate, metric, mk_config, mk_prompt, mk_request};
 use crate::harness::{mk_sampled, mk_unpenalised, start};
 use crate::pair::Pair;
-use pd_engine::engine::{EngineConfig, GenerateRequest};
+use pd_engine::engine::{Engine, EngineConfig, GenerateRequest};
 use pd_engine::engine::{SpeculativeAlgorithm, SpeculativeConfig};
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
 use proptest::prelude::*;
+
+/// Drafts of another checkpoint, or of the same.
+fn drafted_by(checkpoint: &str, num_steps: u32) -> Option<SpeculativeConfig> {
+    Some(SpeculativeConfig {
+        algorithm: SpeculativeAlgorithm::Standalone {
+            draft_model_path: mk_config(checkpoint).model_path,
+        },
+        num_steps,
+    })
+}
 
 fn ngram(num_steps: u32) -> Option<SpeculativeConfig> {
     Some(SpeculativeConfig {
@@ -93,4 +103,69 @@ fn a_pair_that_speculates_gives_what_one_engine_gives_without_even_when_pages_ru
         assert_nothing_held(&pair.prefill);
         assert_nothing_held(&pair.decode);
     }
+}
+
+#[test]
+fn a_model_that_drafts_for_itself_is_always_right_and_another_changes_no_bit() {
+    for mk in [mk_request, mk_sampled, mk_unpenalised] {
+        let request = mk(&mk_prompt(4, 50), 31);
+        let expected = alone_on(LLAMA, &request);
+        for (draft, is_itself) in [(LLAMA, true), ("tiny-mistral", false)] {
+            let engine = start(EngineConfig {
+                speculative: drafted_by(draft, 4),
+                ..mk_config(LLAMA)
+            });
+            assert_same(&generate(&engine, request.clone()), &expected);
+            let drafts = metric(&engine, "pdserve_spec_draft_tokens_total");
+            let accepted = metric(&engine, "pdserve_spec_accepted_tokens_total");
+            assert!(drafts > 0.5);
+            assert_eq!(is_itself, accepted > drafts - 0.5, "{accepted} of {drafts}");
+            assert_nothing_held(&engine);
+        }
+    }
+}
+
+#[test]
+fn a_pair_drafts_by_a_model_on_decode_alone() {
+    let requests: Vec<_> = (0..5)
+        .map(|seed| mk_request(&mk_prompt(seed, 30), 150))
+        .collect();
+    let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
+        EngineConfig {
+            max_total_tokens: Some(256),
+            speculative: drafted_by(LLAMA, 3),
+            ..config
+        }
+    });
+    let streams: Vec<_> = requests
+        .iter()
+        .zip(1..)
+        .map(|(request, room)| pair.submit(request, room))
+        .collect();
+    for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
+        collect(prefill);
+        assert_same(&collect(decode), &alone_on(LLAMA, request));
+    }
+    let drafts = metric(&pair.decode, "pdserve_spec_draft_tokens_total");
+    let accepted = metric(&pair.decode, "pdserve_spec_accepted_tokens_total");
+    assert!(
+        drafts > 0.5 && accepted > drafts - 0.5,
+        "{accepted} of {drafts}"
+    );
+    assert!(metric(&pair.decode, "pdserve_num_retractions_total") > 0.5);
+    assert_nothing_held(&pair.decode);
+}
+
+#[test]
+fn a_draft_model_with_recurrent_state_is_refused() {
+    let refused = |draft: &str, target: &str| {
+        let config = EngineConfig {
+            speculative: drafted_by(draft, 3),
+            ..mk_config(target)
+        };
+        Engine::start(config).unwrap_err().to_string()
+    };
+    let error = refused(QWEN3_5, QWEN3_5);
+    assert!(error.contains("it has recurrent layers"), "{error}");
+    assert!(error.contains("--speculative-draft-model-path"), "{error}");
 }

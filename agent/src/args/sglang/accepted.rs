@@ -173,9 +173,10 @@ pub(super) const GROUPS: &[Group] = &[
                 asr-max-concurrent-sessions=",
     },
     Group {
-        meaning: Meaning::WithoutEffect("drafts are the request's own n-grams"),
-        flags: "uno-lora-path= speculative-draft-model-path= speculative-draft-model= \
-                speculative-draft-model-revision= speculative-draft-load-format= \
+        meaning: Meaning::WithoutEffect(
+            "drafts are chains of the request's own n-grams or of one model",
+        ),
+        flags: "uno-lora-path= speculative-draft-model-revision= speculative-draft-load-format= \
                 speculative-dflash-block-size= speculative-domino-candidate-pool-size= \
                 speculative-dspark-block-size= speculative-dspark-sps-table-path= \
                 speculative-dspark-confidence-sts-path= \

@@ -30,6 +30,12 @@ pub(super) fn next_penalised(tokens: &[u32], counts: &[(u32, u32)]) -> u32 {
     next_token(&counts.chain(tokens.iter().copied()).collect::<Vec<_>>())
 }
 
+/// The token for which some take `right`: three of four times itself.
+pub(super) fn guess(right: u32) -> u32 {
+    let is_right = !right.is_multiple_of(4);
+    if is_right { right } else { (right + 1) % VOCAB }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Device(Arc<Mutex<State>>);
 
@@ -42,6 +48,8 @@ struct State {
     states: HashMap<u32, Vec<u32>>,
     is_late: bool,
     loses: bool,
+    /// It draws another token for some.
+    is_mistaken: bool,
     in_flight: VecDeque<Pending>,
     /// What the last executed step drew.
     drawn: Vec<u32>,
@@ -61,9 +69,16 @@ impl Device {
             states: HashMap::new(),
             is_late: sizes.is_late,
             loses: sizes.loses,
+            is_mistaken: false,
             in_flight: VecDeque::new(),
             drawn: Vec::new(),
         })))
+    }
+
+    /// Draws what [`guess`] says.
+    pub(super) fn make_mistaken(self) -> Self {
+        self.0.lock().is_mistaken = true;
+        self
     }
 
     /// # Panics
@@ -204,6 +219,7 @@ impl State {
         };
         match next {
             LOST if self.loses => NO_TOKEN,
+            token if self.is_mistaken => guess(token),
             token => token,
         }
     }

@@ -1,9 +1,9 @@
 //! Drafts in the loop: how many are right, what they cost, and when they are left out.
 
-use super::device::next_token;
+use super::device::{guess, next_token};
 use super::*;
 use crate::speculate::ngram::Ngram;
-use crate::speculate::{Drafter, Speculation};
+use crate::speculate::{DraftSource, Drafter, Speculation};
 use std::sync::Arc;
 
 /// How an engine of these tests speculates.
@@ -22,6 +22,10 @@ pub(super) enum Kind {
     /// Right behind so many tokens.
     RightFrom(usize),
     Ngram,
+    /// A draft model is the same device again, so that what it drafts is right if it finds the right KV.
+    Model,
+    /// Another model, which is wrong where [`Kind::Mixed`] is.
+    MistakenModel,
 }
 
 /// Drafts of requests without penalties.
@@ -33,19 +37,35 @@ struct Knowing(Kind);
 impl Drafts {
     pub(super) fn speculation(self, overlaps: bool) -> Speculation {
         let Self { num_steps, kind } = self;
-        let drafter = move || -> Box<dyn Drafter> {
-            match kind {
-                Kind::Ngram => Box::new(Ngram::default()),
-                Kind::Right | Kind::Wrong | Kind::Mixed | Kind::RightFrom(_) => {
-                    Box::new(Knowing(kind))
-                }
+        let source = match kind {
+            Kind::Ngram => DraftSource::Drafters(Arc::new(|| Box::new(Ngram::default()))),
+            Kind::Right | Kind::Wrong | Kind::Mixed | Kind::RightFrom(_) => {
+                DraftSource::Drafters(Arc::new(move || Box::new(Knowing(kind))))
             }
+            Kind::Model | Kind::MistakenModel => DraftSource::Model,
         };
         Speculation {
             num_steps,
-            drafter: Arc::new(drafter),
+            source,
             overlaps,
         }
+    }
+
+    /// Also for requests with penalties.
+    pub(super) fn are_always_right(self) -> bool {
+        matches!(self.kind, Kind::Model)
+    }
+
+    /// The draft model, if one drafts.
+    pub(super) fn model(self, sizes: &Sizes) -> Option<DraftModel> {
+        let device = match self.kind {
+            Kind::Model => Device::new(sizes),
+            Kind::MistakenModel => Device::new(sizes).make_mistaken(),
+            Kind::Right | Kind::Wrong | Kind::Mixed | Kind::RightFrom(_) | Kind::Ngram => {
+                return None;
+            }
+        };
+        Some(DraftModel::new(Box::new(device), DRAFT_STEP_TOKENS))
     }
 }
 
@@ -57,14 +77,14 @@ impl Drafter for Knowing {
         let from = tokens.len();
         for _ in 0..max {
             let right = next_token(&tokens);
-            let is_right = match self.0 {
-                Kind::Right => true,
-                Kind::Mixed => !right.is_multiple_of(4),
-                Kind::RightFrom(len) => tokens.len() >= len,
-                Kind::Wrong | Kind::Ngram => false,
-            };
             let wrong = (right + 1) % VOCAB;
-            tokens.push(if is_right { right } else { wrong });
+            tokens.push(match self.0 {
+                Kind::Right => right,
+                Kind::Mixed => guess(right),
+                Kind::RightFrom(len) if tokens.len() >= len => right,
+                Kind::RightFrom(_) | Kind::Wrong => wrong,
+                Kind::Ngram | Kind::Model | Kind::MistakenModel => wrong,
+            });
         }
         tokens.split_off(from)
     }
@@ -84,15 +104,15 @@ fn endless(drafts: Option<Drafts>) -> Stand {
 }
 
 /// Drafts, and those that were accepted.
-fn drafted(stand: &Stand) -> (u64, u64) {
+pub(super) fn drafted(stand: &Stand) -> (u64, u64) {
     let metrics = &stand.event_loop.resources.recorder.metrics.speculation;
     (metrics.draft_tokens.get(), metrics.accepted_tokens.get())
 }
 
 #[test]
 fn drafts_that_are_right_give_a_token_each_beside_the_one_of_the_step() {
-    for num_steps in 1..4 {
-        let kind = Kind::Right;
+    let kinds = [Kind::Right, Kind::Model];
+    for (num_steps, kind) in (1..4).flat_map(|steps| kinds.map(|kind| (steps, kind))) {
         let stand = endless(Some(Drafts { num_steps, kind }));
         let behind_first = 299usize.div_ceil(num_steps + 1) as u64;
         assert_eq!(steps(&stand), (1 + behind_first, 0));
@@ -184,4 +204,26 @@ fn pages_behind_wrong_drafts_are_given_back() {
         // That of the next token is there already.
         assert!(held <= plain + 1, "{held}, not {plain}");
     }
+}
+
+#[test]
+fn a_draft_model_finds_its_kv_right_behind_drafts_that_were_wrong() {
+    let drafts_by = |kind| {
+        let mut stand = Stand::new(&Sizes {
+            drafts: Some(Drafts { num_steps: 2, kind }),
+            ..ROOMY
+        });
+        // Too short for the switch to decide anything.
+        for prompt_len in 1..24 {
+            stand.submit(mk_asked(prompt_len, 8));
+            stand.finish();
+        }
+        for (asked, answer) in std::mem::take(&mut stand.asked) {
+            asked.check(answer, false, &stand);
+        }
+        drafted(&stand)
+    };
+    let (drafts, accepted) = drafts_by(Kind::Mixed);
+    assert!(accepted > 0 && accepted < drafts, "{accepted} of {drafts}");
+    assert_eq!(drafts_by(Kind::MistakenModel), (drafts, accepted));
 }

@@ -21,6 +21,16 @@ fn the_line_through_steps_of_two_sizes_gives_the_share() {
 }
 
 #[test]
+fn the_time_to_draft_is_part_of_the_cost() {
+    let mut cost = RowCost::default();
+    cost.observe_drafts(4, Duration::from_millis(8));
+    for rows in [1, 4, 1, 4] {
+        cost.observe(1, rows, Duration::from_millis(9 + rows as u64));
+    }
+    assert!((cost.share() - 0.3).abs() < 1e-9, "{}", cost.share());
+}
+
+#[test]
 fn steps_of_one_size_say_nothing_and_what_was_learnt_stays() {
     assert!((measured(9, [4; 50]) - FIRST_SHARE).abs() < 1e-9);
     let learnt = [1, 4, 1, 4].into_iter().chain([4; 2000]);
