@@ -7,7 +7,7 @@ use crate::model::{self, Model, ModelConfig, ModelFiles, StepLimits};
 use crate::ranks::local::LocalRank;
 use crate::speculate::model::DraftModel;
 use crate::text::{self, Tokenizer};
-use pd_compute::{Backend, DType};
+use pd_compute::{Backend, DType, Reach};
 use std::path::{Path, PathBuf};
 
 const FLAG: &str = "--speculative-draft-model-path";

@@ -2,7 +2,8 @@
 
 use super::{Subject, rounded, values};
 use pd_compute::{
-    AttnPaged, AttnValues, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Reach, Strided,
+    AttnPaged, AttnValues, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Reach,
+    Strided,
 };
 use std::ops::Range;
 

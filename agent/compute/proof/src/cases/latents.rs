@@ -3,7 +3,7 @@
 use super::{Subject, rounded, values};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, HeadLinear, HeadRows, KvCutView, KvGroupView,
-    MlaPrep, RopeTable, WeightFormat, WeightSource,
+    MlaPrep, Reach, RopeTable, WeightFormat, WeightSource,
 };
 
 /// One sequence, all of whose rows are queries.
@@ -68,7 +68,9 @@ impl LatentsCase {
     fn pool<B: Backend>(&self, subject: &Subject<B>) -> KvGroupView<B> {
         let num_pages = self.rows.div_ceil(PAGE_SIZE);
         let len = num_pages * PAGE_SIZE * self.head_dim();
-        let region = subject.backend.alloc_exportable("pool", self.dtype, len);
+        let region = subject
+            .backend
+            .alloc_exportable("pool", self.dtype, len, Reach::Process);
         let region = region.expect("test pools fit");
         let cut = KvCutView::page_first(region, 0..1, 1, 1, PAGE_SIZE, self.head_dim());
         KvGroupView {

@@ -256,7 +256,9 @@ impl Case {
         let num_pages = self.kv_lens.iter().map(pages_of).sum::<usize>() + 1;
         let len =
             num_pages * self.num_kv_heads * num_layers * self.tensors() * page_size * self.head_dim;
-        let region = backend.alloc_exportable("kv", self.dtype, len, Reach::Process).unwrap();
+        let region = backend
+            .alloc_exportable("kv", self.dtype, len, Reach::Process)
+            .unwrap();
         let cut = KvCutView::<CpuBackend>::page_first(
             region.clone(),
             0..num_layers,
