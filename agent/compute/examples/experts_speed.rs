@@ -116,6 +116,7 @@ fn source(format: WeightFormat, n: usize, k: usize, bytes: &[u8]) -> WeightSourc
         n,
         k,
         bytes,
+        scales: &[],
     }
 }
 

@@ -176,6 +176,7 @@ fn pack_stored(
         n,
         k,
         bytes,
+        scales: &[],
     };
     PackedLinear::pack(&[source], false, dtype, &serially).expect("bytes of this shape")
 }

@@ -9,8 +9,8 @@
 use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows,
-    KvCutView, KvGroupView, Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut, SamplingRow,
-    SamplingView, Ticket, WeightFormat, WeightSource, WriteMode,
+    KvCutView, KvGroupView, KvScales, Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut,
+    SamplingRow, SamplingView, Ticket, WeightFormat, WeightSource, WriteMode,
 };
 use std::time::Instant;
 
@@ -78,13 +78,7 @@ impl Bench {
         let weight = |n: usize, k: usize, parts: usize, format: WeightFormat| {
             // 0x11 bytes are small normal numbers in every format.
             let bytes = vec![0x11; n * format.row_bytes(k).expect("whole blocks")];
-            let source = WeightSource {
-                name: "made up",
-                format,
-                n,
-                k,
-                bytes: &bytes,
-            };
+            let source = WeightSource::unscaled("made up", format, (n, k), &bytes);
             backend.pack_linear(&vec![source; parts], parts == 2)
         };
         let layers = |n, k, parts| {
@@ -93,13 +87,12 @@ impl Bench {
                 .collect::<Result<_, _>>()
         };
         let table = vec![0x11; VOCAB * 2 * HIDDEN];
-        let embedding = backend.pack_embedding(&WeightSource {
-            name: "embedding",
-            format: WeightFormat::F16,
-            n: VOCAB,
-            k: HIDDEN,
-            bytes: &table,
-        })?;
+        let embedding = backend.pack_embedding(&WeightSource::unscaled(
+            "embedding",
+            WeightFormat::F16,
+            (VOCAB, HIDDEN),
+            &table,
+        ))?;
         let norm = backend.alloc("norm", DType::F32, HIDDEN)?;
         backend.upload(&norm, &[1.0f32; HIDDEN]);
         let num_pages = 8192 / PAGE_SIZE;
@@ -341,6 +334,7 @@ impl Bench {
             num_q_heads: Q_HEADS,
             batch,
             kv: &self.kv,
+            kv_scales: KvScales::ONE,
             layer,
         });
     }
@@ -353,6 +347,7 @@ impl Bench {
             scale: 0.125,
             batch,
             kv: &self.kv,
+            kv_scales: KvScales::ONE,
             layer,
             window: None,
             sinks: None,

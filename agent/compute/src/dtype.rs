@@ -1,5 +1,7 @@
 //! Element types of device buffers and storage formats of weights.
 
+use std::num::NonZero;
+
 /// Element type of a device buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
@@ -8,6 +10,8 @@ pub enum DType {
     BF16,
     U32,
     U8,
+    /// See [`crate::e4m3`].
+    F8E4M3,
 }
 
 /// What linears multiply in.
@@ -21,17 +25,25 @@ pub enum ComputeDtype {
 }
 
 /// How a weight's rows are stored in the model file. Each row of `k` values is a whole number of
-/// blocks. The quantised names and layouts are GGUF's.
+/// blocks. The quantised names and layouts are GGUF's, but for F8E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightFormat {
     F32,
     F16,
     BF16,
+    /// Bytes of E4M3 (a sign, four bits of exponent, three of mantissa, no infinities). Each `scale_len` values of a
+    /// row share a scale beside the bytes, the last of them maybe fewer.
+    F8E4M3 {
+        scale_len: NonZero<usize>,
+    },
     Q8_0,
     Q4_0,
     Q4_1,
     Q4K,
     Q6K,
+    /// A byte of exponent (a power of two, less 127), then 32 values of E2M1: a sign, two bits of exponent, one of
+    /// mantissa.
+    Mxfp4,
 }
 
 // === impl DType ===
@@ -41,7 +53,7 @@ impl DType {
         match self {
             Self::F32 | Self::U32 => 4,
             Self::F16 | Self::BF16 => 2,
-            Self::U8 => 1,
+            Self::U8 | Self::F8E4M3 => 1,
         }
     }
 }
@@ -72,8 +84,8 @@ impl WeightFormat {
     /// Values per block.
     pub const fn block_len(self) -> usize {
         match self {
-            Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 => 32,
+            Self::F32 | Self::F16 | Self::BF16 | Self::F8E4M3 { .. } => 1,
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Mxfp4 => 32,
             Self::Q4K | Self::Q6K => 256,
         }
     }
@@ -83,11 +95,29 @@ impl WeightFormat {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::BF16 => 2,
+            Self::F8E4M3 { .. } => 1,
             Self::Q8_0 => 34,
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
             Self::Q4K => 144,
             Self::Q6K => 210,
+            Self::Mxfp4 => 17,
+        }
+    }
+
+    /// Scales of a row of `k` values that lie beside its bytes.
+    pub const fn scales_per_row(self, k: usize) -> usize {
+        match self {
+            Self::F8E4M3 { scale_len } => k.div_ceil(scale_len.get()),
+            Self::F32
+            | Self::F16
+            | Self::BF16
+            | Self::Q8_0
+            | Self::Q4_0
+            | Self::Q4_1
+            | Self::Q4K
+            | Self::Q6K
+            | Self::Mxfp4 => 0,
         }
     }
 

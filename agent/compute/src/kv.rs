@@ -12,6 +12,13 @@ use std::sync::Arc;
 /// An `out_slots` entry for which no K and V are written (a padding row).
 pub const NO_SLOT: u32 = u32::MAX;
 
+/// What stored keys and values of a layer are multiplied by. Only pools of E4M3 have other scales than 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KvScales {
+    pub k: f32,
+    pub v: f32,
+}
+
 /// Layers that share a page table, dtype, KV heads and head dim.
 #[derive(Clone, Debug)]
 pub struct KvGroupView<B: DeviceTypes> {
@@ -50,6 +57,31 @@ pub(crate) struct KvLayerSpan<'a, B: DeviceTypes> {
     pub(crate) offset: usize,
     /// Elements of the region that ops may touch.
     pub(crate) len: usize,
+}
+
+// === impl KvScales ===
+
+impl KvScales {
+    pub const ONE: Self = Self { k: 1.0, v: 1.0 };
+
+    /// These, if a pool of the dtype has scales.
+    pub fn of_pool(self, dtype: DType) -> Self {
+        if dtype == DType::F8E4M3 {
+            self
+        } else {
+            Self::ONE
+        }
+    }
+
+    /// # Panics
+    /// When a pool of the dtype has no such scales.
+    pub(crate) fn check(self, dtype: DType) {
+        let is_fit = |scale: f32| scale.is_finite() && scale > 0.0;
+        assert!(
+            is_fit(self.k) && is_fit(self.v) && self == self.of_pool(dtype),
+            "a KV pool of {dtype:?} with {self:?}"
+        );
+    }
 }
 
 // === impl KvGroupView ===

@@ -13,6 +13,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod device_types;
 pub mod dtype;
+pub mod e4m3;
 pub mod error;
 pub mod export;
 pub mod kv;
@@ -30,7 +31,7 @@ pub use device_types::{DeviceTypes, ExpertMatrices, Matrix};
 pub use dtype::{DType, WeightFormat};
 pub use error::ComputeError;
 pub use export::{ExportHandle, MemoryExport, Reach};
-pub use kv::{KvCutView, KvGroupView, NO_SLOT};
+pub use kv::{KvCutView, KvGroupView, KvScales, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{
     AttnPaged, AttnValues, Backend, BatchView, CausalConv, CopyDirection, CopyPages, CopyStates,

@@ -169,6 +169,11 @@ pub trait Backend: DeviceTypes {
     /// The first fault of the queue, which is final.
     fn health(&self) -> Result<(), ComputeError>;
 
+    /// Keys and values that lay beyond the range of their pool's dtype and were written at its end, since the start.
+    fn kv_saturations(&self) -> u64 {
+        0
+    }
+
     /// Whether [`Self::replay`] makes repeated steps cheaper: they should then be padded to few
     /// shapes.
     fn replays(&self) -> bool {

@@ -6,6 +6,7 @@
 //! Block layouts are those of ggml's `ggml-common.h`, checked against gguf-py.
 
 use crate::dtype::WeightFormat;
+use crate::e4m3;
 use half::{bf16, f16};
 
 /// Values in the largest block.
@@ -14,7 +15,7 @@ pub(crate) const MAX_BLOCK_LEN: usize = 256;
 /// Adding it changes no value; adding +0 would change the sign of −0.
 const NO_OFFSET: f32 = -0.0;
 
-/// Writes the values of whole stored blocks to `out`.
+/// Writes the values of whole stored blocks to `out`; those of F8E4M3 without their scales, which lie elsewhere.
 ///
 /// # Panics
 /// When `bytes` is no whole number of blocks, or `out` has another length.
@@ -44,11 +45,17 @@ pub fn dequantize(format: WeightFormat, bytes: &[u8], out: &mut [f32]) {
                 *v = bf16::from_le_bytes(*b).to_f32();
             }
         }
+        WeightFormat::F8E4M3 { .. } => {
+            for (v, code) in out.iter_mut().zip(bytes) {
+                *v = e4m3::value(*code);
+            }
+        }
         WeightFormat::Q8_0
         | WeightFormat::Q4_0
         | WeightFormat::Q4_1
         | WeightFormat::Q4K
-        | WeightFormat::Q6K => {
+        | WeightFormat::Q6K
+        | WeightFormat::Mxfp4 => {
             blocks
                 .zip(outs)
                 .for_each(|(block, out)| dequantize_block(format, block, out));
@@ -89,7 +96,11 @@ fn scale_and_offset(format: WeightFormat, block: &[u8], sub: usize) -> (f32, f32
             (f16_at(block, 208) * scale, NO_OFFSET)
         }
         WeightFormat::Q8_0 | WeightFormat::Q4_0 => (f16_at(block, 0), NO_OFFSET),
-        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::BF16 => (1.0, NO_OFFSET),
+        WeightFormat::Mxfp4 => (power_of_two(block[0]), NO_OFFSET),
+        WeightFormat::F32
+        | WeightFormat::F16
+        | WeightFormat::BF16
+        | WeightFormat::F8E4M3 { .. } => (1.0, NO_OFFSET),
     }
 }
 
@@ -98,11 +109,28 @@ fn code_value(format: WeightFormat, code: u8) -> f32 {
         WeightFormat::Q8_0 => f32::from(code.cast_signed()),
         WeightFormat::Q4_0 => f32::from(code) - 8.0,
         WeightFormat::Q6K => f32::from(code) - 32.0,
+        WeightFormat::Mxfp4 => E2M1[usize::from(code)],
         WeightFormat::Q4_1
         | WeightFormat::Q4K
         | WeightFormat::F32
         | WeightFormat::F16
-        | WeightFormat::BF16 => f32::from(code),
+        | WeightFormat::BF16
+        | WeightFormat::F8E4M3 { .. } => f32::from(code),
+    }
+}
+
+/// The values of four bits of E2M1.
+pub(crate) static E2M1: [f32; 16] = [
+    0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
+];
+
+/// `2^(exponent − 127)`, which is NaN where all bits are ones.
+pub fn power_of_two(exponent: u8) -> f32 {
+    match exponent {
+        // Below the normal numbers.
+        0 => f32::from_bits(1 << 22),
+        u8::MAX => f32::NAN,
+        exponent => f32::from_bits(u32::from(exponent) << 23),
     }
 }
 
@@ -140,6 +168,7 @@ pub(crate) fn read_codes(format: WeightFormat, block: &[u8], out: &mut [u8]) {
     match format {
         WeightFormat::Q8_0 => out.copy_from_slice(&block[2..34]),
         WeightFormat::Q4_0 => split_nibbles(&block[2..18], out),
+        WeightFormat::Mxfp4 => split_nibbles(&block[1..17], out),
         WeightFormat::Q4_1 => split_nibbles(&block[4..20], out),
         WeightFormat::Q4K => {
             let pairs = block[16..144].chunks_exact(32);
@@ -148,7 +177,10 @@ pub(crate) fn read_codes(format: WeightFormat, block: &[u8], out: &mut [u8]) {
                 .for_each(|(b, out)| split_nibbles(b, out));
         }
         WeightFormat::Q6K => read_q6k_codes(block, out),
-        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::BF16 => {
+        WeightFormat::F32
+        | WeightFormat::F16
+        | WeightFormat::BF16
+        | WeightFormat::F8E4M3 { .. } => {
             unreachable!("{format:?} has values, not codes")
         }
     }

@@ -187,9 +187,7 @@ impl EventLoop {
         resources.step_ended(step.id);
         resources.row_cost.observe_step(&step, duration);
         let in_flight = self.in_flight.len();
-        resources
-            .recorder
-            .step_ended(duration, output.is_graph, in_flight);
+        resources.recorder.step_ended(duration, &output, in_flight);
         self.mode.settle(resources, output.settle(step, duration));
         Ok(())
     }

@@ -68,6 +68,7 @@ pub(crate) struct Counters {
     pub(crate) steps: IntCounter,
     pub(crate) overlapped_steps: IntCounter,
     pub(crate) graph_replays: IntCounter,
+    pub(crate) kv_saturations: IntCounter,
 }
 
 #[derive(Clone, Debug)]
@@ -251,6 +252,10 @@ impl Counters {
             graph_replays: counter(
                 "num_graph_replays_total",
                 "Forward passes replayed as a graph",
+            ),
+            kv_saturations: counter(
+                "kv_saturated_values_total",
+                "Elements of keys and values beyond the range of FP8, which were stored as its largest",
             ),
         }
     }

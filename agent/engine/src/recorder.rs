@@ -5,7 +5,7 @@ use crate::kvcache::pool::Usage;
 use crate::metrics::{EngineMetrics, Throughput};
 use crate::queues::QueueSizes;
 use crate::req::Req;
-use crate::step::StepRow;
+use crate::step::{StepOutput, StepRow};
 use crate::timeline::{Timelines, stage_now};
 use pd_kv_transfer::{ChunkReport, KvReceiver};
 use pd_protocol::timeline::{Stage, StageEvent};
@@ -49,11 +49,12 @@ impl Recorder {
     }
 
     /// A step has ended, and so many are still in flight.
-    pub(crate) fn step_ended(&self, duration: Duration, is_graph: bool, in_flight: usize) {
+    pub(crate) fn step_ended(&self, duration: Duration, output: &StepOutput, in_flight: usize) {
         set(&self.metrics.gauges.steps_in_flight, in_flight);
         let counters = &self.metrics.counters;
         counters.steps.inc();
-        counters.graph_replays.inc_by(u64::from(is_graph));
+        counters.graph_replays.inc_by(u64::from(output.is_graph));
+        counters.kv_saturations.inc_by(output.kv_saturations);
         let step_time = &self.metrics.histograms.step_time;
         step_time.observe(duration.as_secs_f64());
     }

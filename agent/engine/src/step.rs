@@ -114,6 +114,8 @@ pub(crate) struct StepOutput {
     pub(crate) top_logprobs: Vec<f32>,
     /// The device replayed the step as a graph.
     pub(crate) is_graph: bool,
+    /// Keys and values that were written at the end of their dtype's range since the step before.
+    pub(crate) kv_saturations: u64,
 }
 
 /// A step that has ended.

@@ -2,8 +2,10 @@
 //! borrowed from the mapped file. How they are packed is the backend's business.
 
 pub mod digest;
+mod fp8;
 pub mod gguf;
 pub mod hf;
+mod kv_scales;
 mod matrix;
 mod mxfp4;
 pub mod names;
@@ -15,8 +17,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
+pub use fp8::{Fp8, Fp8Error};
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};
+pub use kv_scales::KvScaleError;
 pub use matrix::Matrix;
 pub use mxfp4::Mxfp4;
 pub use names::{ExpertRole, ExpertsRole, GgufNames, HfNames, LayerRole, Role};
@@ -30,6 +34,8 @@ pub enum Weights {
         names: HfNames,
         /// The names of the decoder's tensors begin with it.
         prefix: &'static str,
+        /// How those of E4M3 are scaled, if there are any.
+        fp8: Option<Fp8>,
     },
     Gguf {
         file: Gguf,
@@ -46,6 +52,10 @@ pub enum WeightsError {
     Hf(#[from] HfError),
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    #[error(transparent)]
+    Fp8(#[from] Fp8Error),
+    #[error(transparent)]
+    KvScale(#[from] KvScaleError),
     #[error("{file}: tensor {name} is missing; the file is incomplete or of another family")]
     Missing { file: String, name: String },
     #[error(
@@ -76,7 +86,7 @@ const PREFIXES: [&str; 3] = ["model.", "model.language_model.", "language_model.
 impl Weights {
     /// The weights of a folder. The prefix of the decoder's names is found by looking for the embedding and the last
     /// norm; either may be missing from a damaged folder, which is then named rightly.
-    pub fn of_folder(files: Safetensors, names: HfNames) -> Self {
+    pub fn of_folder(files: Safetensors, names: HfNames, fp8: Option<Fp8>) -> Self {
         let holds_decoder = |prefix: &&str| {
             let roles = [Role::Embedding, Role::OutputNorm];
             let mut ends = roles.into_iter().filter_map(|role| names(role, prefix));
@@ -87,6 +97,7 @@ impl Weights {
             prefix: prefix.unwrap_or(PREFIXES[0]),
             files,
             names,
+            fp8,
         }
     }
 
@@ -177,7 +188,17 @@ impl Weights {
             ..blocks
         };
         self.check_shape(&whole, rows, columns)?;
-        Ok(Mxfp4 { blocks, scales })
+        let matrix = Mxfp4 { blocks, scales };
+        match matrix.nan() {
+            None => Ok(matrix),
+            Some((row, column)) => Err(Fp8Error::NotANumber {
+                file: self.path().display().to_string(),
+                name: scales.name.to_owned(),
+                row,
+                column,
+            }
+            .into()),
+        }
     }
 
     fn bytes(
@@ -205,6 +226,9 @@ impl Weights {
         rows: usize,
         columns: usize,
     ) -> Result<Matrix<'_>, WeightsError> {
+        if let Some(matrix) = self.fp8_matrix(role, rows, columns)? {
+            return Ok(matrix);
+        }
         let tensor = self.require(role)?;
         self.check_shape(&tensor, rows, columns)?;
         Ok(Matrix::unscaled(&tensor, Cow::Borrowed(tensor.bytes)))

@@ -31,7 +31,8 @@ pub(crate) struct ModelArgs {
     // The full path keeps clap from reading the field as a flag that may be absent; `auto` is `None`.
     pub(crate) dtype: std::option::Option<ComputeDtype>,
 
-    /// Dtype of the KV pool: float32, float16 or bfloat16; `auto` is that of the activations
+    /// Dtype of the KV pool: float32, float16, bfloat16 or, on CPUs, fp8_e4m3, by the scales of the
+    /// checkpoint or 1; `auto` is that of the activations
     #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = kv_cache_dtype)]
     pub(crate) kv_cache_dtype: std::option::Option<KvDtype>,
 
@@ -82,10 +83,11 @@ pub(crate) fn kv_cache_dtype(name: &str) -> Result<Option<KvDtype>, &'static str
         "float32" => Ok(Some(KvDtype::Float32)),
         "float16" => Ok(Some(KvDtype::Float16)),
         "bfloat16" | "bf16" => Ok(Some(KvDtype::Bfloat16)),
-        name if name.starts_with("fp") || name.contains("fp4") || name.contains("fp8") => {
-            Err("8-bit and 4-bit KV are not supported; give auto, float32, float16 or bfloat16")
-        }
-        _ => Err("give auto, float32, float16 or bfloat16"),
+        "fp8_e4m3" => Ok(Some(KvDtype::Fp8E4m3)),
+        name if name.starts_with("fp") || name.contains("fp4") || name.contains("fp8") => Err(
+            "of 8-bit and 4-bit KV fp8_e4m3 alone is supported; give it, auto, float32, float16 or bfloat16",
+        ),
+        _ => Err("give auto, float32, float16, bfloat16 or fp8_e4m3"),
     }
 }
 

@@ -53,7 +53,7 @@ pub fn rounded(dtype: DType, values: Vec<f32>) -> Vec<f32> {
             .into_iter()
             .map(|v| bf16::from_f32(v).to_f32())
             .collect(),
-        DType::F32 | DType::F16 | DType::U32 | DType::U8 => values,
+        DType::F32 | DType::F16 | DType::U32 | DType::U8 | DType::F8E4M3 => values,
     }
 }
 

@@ -6,8 +6,8 @@ use crate::cases::attention::KvShape;
 use crate::cases::sampling::{SampleCase, Sampling};
 use pd_compute::cuda::driver::{Driver, DriverError, Gemm, Work};
 use pd_compute::{
-    AttnPaged, AttnValues, Backend, BatchView, DType, Epilogue, GatherRows, Linear, NO_SLOT,
-    RmsNorm, SamplingRow, Ticket, WeightFormat, WeightSource, WriteMode,
+    AttnPaged, AttnValues, Backend, BatchView, DType, Epilogue, GatherRows, KvScales, Linear,
+    NO_SLOT, RmsNorm, SamplingRow, Ticket, WeightFormat, WeightSource, WriteMode,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -364,6 +364,7 @@ impl<B: Backend> Bench<'_, B> {
                 scale: 0.1,
                 batch: &batch,
                 kv: &kv,
+                kv_scales: KvScales::ONE,
                 layer: 0,
                 window: None,
                 sinks: None,
@@ -439,13 +440,8 @@ pub fn fill_with_noise(bytes: &mut [u8]) {
 fn weight<B: Backend>(subject: &Subject<B>, n: usize, k: usize, epilogue: Epilogue) -> B::Weight {
     let mut bytes = vec![0; n * k * 2];
     fill_with_noise(&mut bytes);
-    let part = |name, rows, bytes| WeightSource {
-        name,
-        format: WeightFormat::BF16,
-        n: rows,
-        k,
-        bytes,
-    };
+    let part =
+        |name, rows, bytes| WeightSource::unscaled(name, WeightFormat::BF16, (rows, k), bytes);
     let packed = if epilogue.joins_pairs() {
         let (gate, up) = bytes.split_at(bytes.len() / 2);
         subject

@@ -275,6 +275,7 @@ fn a_wrong_index_faults_the_stream_and_names_the_op<D: Device>(device: &D) {
         n: 3,
         k: 8,
         bytes: bytemuck::cast_slice(&table),
+        scales: &[],
     };
     let table = subject
         .backend
@@ -310,6 +311,7 @@ fn weights_that_the_kernels_cannot_load_are_refused<D: Device>(device: &D) {
         n: 6 * 12 / k,
         k,
         bytes: bytemuck::cast_slice(&values),
+        scales: &[],
     };
     let refused = subject.backend.pack_linear(&[source(12)], false);
     assert_eq!(

@@ -100,6 +100,7 @@ fn rows_of<B: Backend>(subject: &Subject<B>, format: WeightFormat, bytes: &[u8])
         n,
         k,
         bytes,
+        scales: &[],
     };
     let out = subject.zeros(subject.dtype(), n * k);
     subject.backend.embed(Embed {

@@ -23,6 +23,7 @@ use crate::ops::{
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Of activations.
 const ACTIVATIONS: DType = DType::F32;
@@ -37,8 +38,10 @@ impl Backend for CpuBackend {
             "CPU",
             |_| true,
             |kv| match kv.dtype {
-                DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-                DType::U32 | DType::U8 => Err("choose float32, float16 or bfloat16".to_owned()),
+                DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 => Ok(()),
+                DType::U32 | DType::U8 => {
+                    Err("choose float32, float16, bfloat16 or fp8_e4m3".to_owned())
+                }
             },
         )
     }
@@ -118,6 +121,10 @@ impl Backend for CpuBackend {
         self.queue.health()
     }
 
+    fn kv_saturations(&self) -> u64 {
+        self.saturated.load(Ordering::Relaxed)
+    }
+
     fn embed(&self, op: Embed<'_, Self>) {
         op.check(ACTIVATIONS);
         self.queue.push("embed", embed::embed(op));
@@ -140,7 +147,8 @@ impl Backend for CpuBackend {
 
     fn qkv_prep(&self, op: QkvPrep<'_, Self>) {
         op.check(ACTIVATIONS);
-        self.queue.push("qkv_prep", qkv_prep::qkv_prep(op));
+        self.queue
+            .push("qkv_prep", qkv_prep::qkv_prep(op, &self.saturated));
     }
 
     fn attn_paged(&self, op: AttnPaged<'_, Self>) {
@@ -200,7 +208,8 @@ impl Backend for CpuBackend {
 
     fn mla_prep(&self, op: MlaPrep<'_, Self>) {
         op.check(ACTIVATIONS);
-        self.queue.push("mla_prep", mla_prep::mla_prep(op));
+        self.queue
+            .push("mla_prep", mla_prep::mla_prep(op, &self.saturated));
     }
 
     fn head_linear(&self, op: HeadLinear<'_, Self>) {

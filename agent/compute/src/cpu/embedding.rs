@@ -3,7 +3,6 @@
 use crate::device_types::Matrix;
 use crate::dtype::WeightFormat;
 use crate::error::ComputeError;
-use crate::quant::dequantize;
 use crate::weight::WeightSource;
 use std::sync::Arc;
 
@@ -11,8 +10,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct CpuEmbedding {
     bytes: Arc<[u8]>,
+    scales: Arc<[f32]>,
     format: WeightFormat,
-    row_bytes: usize,
     n: usize,
     k: usize,
 }
@@ -21,18 +20,19 @@ pub struct CpuEmbedding {
 
 impl CpuEmbedding {
     pub(super) fn pack(table: &WeightSource<'_>) -> Result<Self, ComputeError> {
-        let row_bytes = table.row_bytes()?;
+        table.row_bytes()?;
         let WeightSource {
             name: _,
             format,
             n,
             k,
             bytes,
+            scales,
         } = *table;
         Ok(Self {
             bytes: bytes.into(),
+            scales: scales.into(),
             format,
-            row_bytes,
             n,
             k,
         })
@@ -40,17 +40,21 @@ impl CpuEmbedding {
 
     /// Expands the row of a token.
     pub(super) fn expand(&self, token: u32, out: &mut [f32]) {
-        dequantize(self.format, self.row(token), out);
-    }
-
-    fn row(&self, token: u32) -> &[u8] {
         let row = token as usize;
         assert!(
             row < self.n,
             "token id {token} is beyond the vocabulary of {}",
             self.n
         );
-        &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
+        let table = WeightSource {
+            name: "embedding",
+            format: self.format,
+            n: self.n,
+            k: self.k,
+            bytes: &self.bytes,
+            scales: &self.scales,
+        };
+        table.row(row).expand(out);
     }
 }
 

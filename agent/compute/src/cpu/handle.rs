@@ -11,6 +11,7 @@ use crate::device_types::DeviceTypes;
 use crate::dtype::ComputeDtype;
 use crate::error::ComputeError;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// How the CPU backend runs.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub struct CpuConfig {
 pub struct CpuBackend {
     pub(super) queue: Arc<Queue>,
     pub(super) config: CpuConfig,
+    /// Keys and values that were written at the end of their dtype's range.
+    pub(super) saturated: Arc<AtomicU64>,
 }
 
 // === impl CpuConfig ===
@@ -54,7 +57,11 @@ impl CpuBackend {
             isa = isa.name(),
             "cpu backend started"
         );
-        Ok(Self { queue, config })
+        Ok(Self {
+            queue,
+            config,
+            saturated: Arc::default(),
+        })
     }
 
     pub fn config(&self) -> CpuConfig {

@@ -3,7 +3,8 @@
 use super::handle::CpuBackend;
 use super::memory::Dst;
 use crate::dtype::DType;
-use crate::kv::{KvGroupView, KvLayerSpan};
+use crate::e4m3;
+use crate::kv::{KvGroupView, KvLayerSpan, KvScales};
 use bytemuck::{AnyBitPattern, NoUninit};
 use half::{bf16, f16};
 
@@ -12,6 +13,7 @@ pub(super) enum Region {
     F32(Dst<f32>),
     F16(Dst<u16>),
     BF16(Dst<u16>),
+    F8E4M3(Dst<u8>),
 }
 
 pub(super) struct KvLayer {
@@ -26,12 +28,14 @@ pub(super) struct KvLayer {
     head_stride: usize,
     pub(super) kv_stride: usize,
     pub(super) slot_stride: usize,
+    /// Of K and V.
+    scales: [f32; 2],
 }
 
 // === impl KvLayer ===
 
 impl KvLayer {
-    pub(super) fn new(kv: &KvGroupView<CpuBackend>, layer: usize) -> Self {
+    pub(super) fn new(kv: &KvGroupView<CpuBackend>, scales: KvScales, layer: usize) -> Self {
         let KvGroupView {
             dtype,
             page_size,
@@ -47,6 +51,7 @@ impl KvLayer {
             DType::F32 => Region::F32(region.dst("KV region", len)),
             DType::F16 => Region::F16(region.dst("KV region", len)),
             DType::BF16 => Region::BF16(region.dst("KV region", len)),
+            DType::F8E4M3 => Region::F8E4M3(region.dst("KV region", len)),
             DType::U32 | DType::U8 => panic!("a KV pool of {dtype:?} holds no keys and values"),
         };
         Self {
@@ -60,6 +65,7 @@ impl KvLayer {
             head_stride: cut.head_stride,
             kv_stride: cut.kv_stride,
             slot_stride: cut.slot_stride,
+            scales: [scales.k, scales.v],
         }
     }
 
@@ -73,11 +79,24 @@ impl KvLayer {
         self.offset + page * self.page_stride + kv_head * self.head_stride
     }
 
-    /// Writes one head of one slot's K (`kv` 0) or V (`kv` 1), rounding to the pool's dtype.
+    /// What elements of K (`kv` 0) or V (`kv` 1) as [`Simd::load_f8_part`](super::simd::Simd::load_f8_part) has them
+    /// are multiplied by.
+    pub(super) fn f8_factor(&self, kv: usize) -> f32 {
+        self.scales[kv] * e4m3::OVER_F16
+    }
+
+    /// Writes one head of one slot's K (`kv` 0) or V (`kv` 1), rounding to the pool's dtype. Returns how many values
+    /// lie beyond the dtype's largest, which takes their place.
     ///
     /// # Safety
     /// On the queue, and nothing else touches this head of this slot meanwhile.
-    pub(super) unsafe fn write(&self, slot: usize, kv_head: usize, kv: usize, values: &[f32]) {
+    pub(super) unsafe fn write(
+        &self,
+        slot: usize,
+        kv_head: usize,
+        kv: usize,
+        values: &[f32],
+    ) -> u64 {
         let page_at = self.k_at(slot / self.page_size, kv_head) + kv * self.kv_stride;
         let at = page_at + slot % self.page_size * self.slot_stride;
         // SAFETY: exclusive by the caller.
@@ -88,8 +107,15 @@ impl KvLayer {
                 Region::BF16(region) => {
                     write_as(region, at, values, |v| bf16::from_f32(v).to_bits());
                 }
+                Region::F8E4M3(region) => {
+                    let scale = self.scales[kv];
+                    write_as(region, at, values, |v| e4m3::rounded(v / scale));
+                    let beyond = values.iter().filter(|v| (*v / scale).abs() > e4m3::MAX);
+                    return beyond.count() as u64;
+                }
             }
         }
+        0
     }
 }
 

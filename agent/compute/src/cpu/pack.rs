@@ -4,7 +4,7 @@
 //! inside a block k runs outermost, so one vector load yields the same k of neighbouring outputs
 //! and a block is one forward stream through memory ([`layout`] has the bytes). Quantised formats
 //! keep their codes and scales bit for bit and cost the bytes of the file; the kernels expand them
-//! in registers. Only three things change a stored format: a bfloat16 compute dtype turns F32 and
+//! in registers. F8E4M3 keeps its codes, and has a scale for each row where the file has one for a block of rows. Only three things change a stored format: a bfloat16 compute dtype turns F32 and
 //! F16 into BF16 (rounded), and a gate and up of different formats become F32 (exact).
 //!
 //! Parts joined along n (q, k, v) are segments with formats of their own, each padded with zero
@@ -18,7 +18,7 @@ mod writer;
 use crate::device_types::Matrix;
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::error::ComputeError;
-use crate::weight::WeightSource;
+use crate::weight::{StoredRow, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -305,7 +305,7 @@ impl<'a> Plan<'a> {
     fn write_block(&self, block: usize, out: &mut [u8]) {
         let per_source = BLOCK_LANES / self.sources.len();
         let first = (block - self.segment.blocks.start) * per_source;
-        let lanes: [Option<writer::Row<'_>>; BLOCK_LANES] = std::array::from_fn(|lane| {
+        let lanes: [Option<StoredRow<'_>>; BLOCK_LANES] = std::array::from_fn(|lane| {
             self.sources[lane / per_source].get(first + lane % per_source)
         });
         writer::write_block(self.segment.format, &lanes, self.k, out);

@@ -24,6 +24,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn load(at: *const f32) -> Self;
     unsafe fn load_f16(at: *const u16) -> Self;
     unsafe fn load_bf16(at: *const u16) -> Self;
+    /// Values of E4M3 divided by 256: what f16 has of the same bits, moved to its places.
+    unsafe fn load_f8_part(at: *const u8) -> Self;
     unsafe fn store(self, at: *mut f32);
     unsafe fn add(self, b: Self) -> Self;
     unsafe fn sub(self, b: Self) -> Self;
@@ -55,6 +57,8 @@ pub(crate) trait Codes: Simd {
     unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self;
     /// The four bits from bit `AT` on, less 8.
     unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self;
+    /// The four bits from bit `AT` on, as E2M1.
+    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self;
     /// Four bits from `low` and two above them from `high`, less 32.
     unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self;
     /// The low half of each word, as bf16.

@@ -6,8 +6,7 @@ use super::shared::Shared;
 use crate::device_types::{ExpertMatrices, Matrix};
 use crate::dtype::{DType, WeightFormat};
 use crate::error::ComputeError;
-use crate::quant::dequantize;
-use crate::weight::WeightSource;
+use crate::weight::{StoredRow, WeightSource};
 use half::bf16;
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -102,12 +101,12 @@ pub(super) fn pack_linear(
     let n = parts.iter().map(|part| part.n).sum();
     let row = |i: usize| {
         if interleave {
-            return stored_row(&parts[i % parts.len()], i / parts.len());
+            return parts[i % parts.len()].row(i / parts.len());
         }
         let mut row = i;
         for part in parts {
             if row < part.n {
-                return stored_row(part, row);
+                return part.row(row);
             }
             row -= part.n;
         }
@@ -123,7 +122,7 @@ pub(super) fn pack_embedding(
 ) -> Result<CudaEmbedding, ComputeError> {
     check_shape(table)?;
     let (n, k) = (table.n, table.k);
-    let table = upload_rows(shared, table, n, |i| stored_row(table, i))?;
+    let table = upload_rows(shared, table, n, |i| table.row(i))?;
     Ok(CudaEmbedding { table, n, k })
 }
 
@@ -145,19 +144,13 @@ fn check_shape(source: &WeightSource<'_>) -> Result<(), ComputeError> {
     Ok(())
 }
 
-/// A row of a source that [`check_shape`] takes.
-fn stored_row<'a>(source: &WeightSource<'a>, row: usize) -> (WeightFormat, &'a [u8]) {
-    let row_bytes = source.bytes.len() / source.n;
-    (source.format, source.row(row, row_bytes))
-}
-
 /// Allocates `n` rows as long as those of `first`, and fills them with what `row` says is stored: each core
 /// takes the next part, converts it, and lets the device fetch it while it goes on.
 fn upload_rows<'a>(
     shared: &Shared,
     first: &WeightSource<'_>,
     n: usize,
-    row: impl Fn(usize) -> (WeightFormat, &'a [u8]) + Sync,
+    row: impl Fn(usize) -> StoredRow<'a> + Sync,
 ) -> Result<CudaBuffer, ComputeError> {
     shared.fault.check()?;
     let WeightSource { name, k, .. } = *first;
@@ -186,8 +179,7 @@ fn upload_rows<'a>(
             let to = buffer.addr() + (begin * row_bytes) as u64;
             let uploaded = shared.upload_with(to, rows.len() * row_bytes, |part| {
                 for (i, out) in rows.zip(part.chunks_exact_mut(row_bytes)) {
-                    let (format, stored) = row(i);
-                    write_row(dtype, format, stored, &mut values, out);
+                    write_row(dtype, row(i), &mut values, out);
                 }
             });
             if let Err(error) = uploaded {
@@ -221,23 +213,17 @@ fn on_cores(parts: usize, work: &(impl Fn() + Sync)) {
 }
 
 /// One row in the backend's dtype; `values` is memory for it.
-fn write_row(
-    dtype: DType,
-    format: WeightFormat,
-    stored: &[u8],
-    values: &mut [f32],
-    out: &mut [u8],
-) {
-    match (dtype, format) {
+fn write_row(dtype: DType, stored: StoredRow<'_>, values: &mut [f32], out: &mut [u8]) {
+    match (dtype, stored.format) {
         (DType::BF16, WeightFormat::BF16) | (DType::F32, WeightFormat::F32) => {
-            out.copy_from_slice(stored);
+            out.copy_from_slice(stored.bytes);
         }
         (DType::F32, _) => {
-            dequantize(format, stored, values);
+            stored.expand(values);
             out.copy_from_slice(bytemuck::cast_slice(values));
         }
         (_, _) => {
-            dequantize(format, stored, values);
+            stored.expand(values);
             for (out, value) in out.as_chunks_mut().0.iter_mut().zip(values) {
                 *out = bf16::from_f32(*value).to_le_bytes();
             }

@@ -6,7 +6,7 @@ use super::strided::Strided;
 use crate::buffer::DeviceBuffer;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
-use crate::kv::KvGroupView;
+use crate::kv::{KvGroupView, KvScales};
 
 /// Keys per attention block: block `i` of a sequence holds positions `[64·i, 64·(i+1))`.
 pub const ATTN_BLOCK_LEN: usize = 64;
@@ -24,6 +24,7 @@ pub struct AttnPaged<'a, B: DeviceTypes> {
     pub scale: f32,
     pub batch: &'a BatchView<B>,
     pub kv: &'a KvGroupView<B>,
+    pub kv_scales: KvScales,
     /// Layer within the group.
     pub layer: usize,
     /// The query at position p sees only the keys `p - window < j ≤ p`. Pages without a key that a
@@ -62,6 +63,7 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
             scale: _,
             batch,
             kv,
+            kv_scales,
             layer: _,
             window,
             sinks,
@@ -86,6 +88,7 @@ impl<B: DeviceTypes> AttnPaged<'_, B> {
             "{num_q_heads} query heads are no multiple of {} KV heads",
             kv.num_kv_heads
         );
+        kv_scales.check(kv.dtype);
         assert!(window != Some(0), "attention over a window of no key");
         self.q_rows()
             .expect_rows("attn q", activations, rows, row_len);

@@ -5,7 +5,7 @@ use super::strided::Strided;
 use crate::buffer::DeviceBuffer;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
-use crate::kv::KvGroupView;
+use crate::kv::{KvGroupView, KvScales};
 
 /// Turns the output of the qkv linear into queries and cached keys and values: adds the bias,
 /// norms q and k per head (when given), rotates the first `rotary_dim` of each head by halves
@@ -31,6 +31,7 @@ pub struct QkvPrep<'a, B: DeviceTypes> {
     pub num_q_heads: usize,
     pub batch: &'a BatchView<B>,
     pub kv: &'a KvGroupView<B>,
+    pub kv_scales: KvScales,
     /// Layer within the group.
     pub layer: usize,
 }
@@ -71,8 +72,10 @@ impl<B: DeviceTypes> QkvPrep<'_, B> {
             num_q_heads: _,
             batch,
             kv,
+            kv_scales,
             layer: _,
         } = *self;
+        kv_scales.check(kv.dtype);
         let (rows, head_dim, floats) = (batch.num_tokens, kv.head_dim, [DType::F32]);
         let row_len = self.heads() * head_dim;
         assert!(kv.tensors == 2, "qkv_prep: a KV group without values");

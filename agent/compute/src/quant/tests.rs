@@ -1,6 +1,6 @@
 //! Values against gguf-py.
 
-use super::dequantize;
+use super::{dequantize, power_of_two};
 use crate::dtype::WeightFormat;
 
 /// Per line: a format, stored blocks, and the f32 values that gguf-py 0.19.0 reads from them
@@ -51,6 +51,41 @@ fn every_format_reads_as_gguf_py_reads_it() {
             );
         }
     }
+}
+
+/// By the definition: a sign, `2^(e − 1) · (1 + m / 2)`, or `m / 2` where e is 0.
+#[test]
+fn every_code_of_mxfp4_has_the_value_of_its_definition() {
+    let block: [u8; 17] = std::array::from_fn(|i| match u8::try_from(i).expect("small") {
+        0 => 126,
+        i => (i - 1) | (16 - i) << 4,
+    });
+    let mut values = [0.0; 32];
+    dequantize(WeightFormat::Mxfp4, &block, &mut values);
+    let defined = |code: u8| {
+        let (sign, exponent, mantissa) = (code >> 3, code >> 1 & 3, f32::from(code & 1) / 2.0);
+        let size = match exponent {
+            0 => mantissa,
+            exponent => f32::from(1u8 << (exponent - 1)) * (1.0 + mantissa),
+        };
+        0.5 * if sign == 1 { -size } else { size }
+    };
+    let expected = (0..16).chain((0..16).rev()).map(defined);
+    assert!(
+        values
+            .into_iter()
+            .map(f32::to_bits)
+            .eq(expected.map(f32::to_bits))
+    );
+    let extremes = [
+        (0, 2f32.powi(-127)),
+        (1, 2f32.powi(-126)),
+        (254, 2f32.powi(127)),
+    ];
+    for (byte, value) in extremes {
+        assert_eq!(power_of_two(byte), value);
+    }
+    assert!(power_of_two(255).is_nan());
 }
 
 #[test]

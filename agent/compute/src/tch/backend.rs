@@ -33,7 +33,9 @@ impl Backend for TchBackend {
             |_| true,
             |kv| match kv.dtype {
                 DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-                DType::U32 | DType::U8 => Err("choose float32, float16 or bfloat16".to_owned()),
+                DType::U32 | DType::U8 | DType::F8E4M3 => {
+                    Err("choose float32, float16 or bfloat16".to_owned())
+                }
             },
         )
     }

@@ -33,6 +33,7 @@ pub(super) fn kind_of(dtype: DType) -> Kind {
         DType::BF16 => Kind::BFloat16,
         DType::U32 => Kind::Int,
         DType::U8 => Kind::Uint8,
+        DType::F8E4M3 => Kind::Float8e4m3fn,
     }
 }
 

@@ -5,7 +5,6 @@ use super::memory::{TchBuffer, ints, kind_of};
 use crate::device_types::{ExpertMatrices, Matrix};
 use crate::error::ComputeError;
 use crate::ops::ExpertSource;
-use crate::quant::dequantize;
 use crate::weight::WeightSource;
 use tch::{Device, Tensor};
 
@@ -99,7 +98,10 @@ pub(super) fn pack_experts(
 fn expanded(part: &WeightSource<'_>, device: Device) -> Result<Tensor, ComputeError> {
     part.row_bytes()?;
     let mut values = vec![0.0f32; part.n * part.k];
-    dequantize(part.format, part.bytes, &mut values);
+    if part.k > 0 {
+        let rows = values.chunks_exact_mut(part.k).enumerate();
+        rows.for_each(|(row, out)| part.row(row).expand(out));
+    }
     let values = Tensor::from_slice(&values).to_device(device);
     Ok(values.view(ints([part.n, part.k])))
 }

@@ -1,13 +1,15 @@
 """Writes the folder of a tiny checkpoint: config, weights, tokenizer, chat template, and what transformers answers."""
 
+import dataclasses
 import json
+import pathlib
 import shutil
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from . import drafts, forms, logits, mxfp4, text
+from . import drafts, forms, fp8, kv, logits, mxfp4, text
 from .weights import randomise
 
 # What published files keep in f32 among tensors in bf16.
@@ -26,6 +28,13 @@ def make(folder, family, seed, distinct=logits.LIVELY):
     report = logits.check(reloaded, run, distinct)
     rows = None if family.all_rows else logits.kept(run)
     save_file(logits.tensors(run, rows), folder / "golden.safetensors")
+    if family.kv:
+        cache = kv.RoundedCache(config.num_hidden_layers)
+        rounded = logits.run(reloaded, text.prompt(family.prompt), family.steps, cache)
+        if cache.margin < kv.TIE_MARGIN or not cache.beyond:
+            raise logits.Unfit(f"{report}, KV {cache.margin:.0e} from a tie, {cache.beyond} beyond")
+        save_file(logits.tensors(rounded, logits.kept(rounded)), folder / "kv.safetensors")
+        report += f", KV {cache.margin:.0e} from a tie, {cache.beyond} beyond"
     if draft is not None:
         golden = drafts.golden(reloaded, draft.float(), run, rows)
         save_file(golden, folder / "draft.safetensors")
@@ -85,11 +94,22 @@ def save(folder, family, model, draft):
         forms.pack(tensors)
         config = json.loads((folder / "config.json").read_text()) | {"quantization_config": forms.MXFP4_CONFIG}
         (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    if family.fp8:
+        fp8.pack(tensors, *family.fp8)
+        if family.kv:
+            tensors |= kv.tensors(model.config.num_hidden_layers)
+        config = json.loads((folder / "config.json").read_text()) | {"quantization_config": fp8.config(*family.fp8)}
+        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     save_file(tensors, path, metadata={"format": "pt"})
 
 
 def load(folder, family):
-    """The checkpoint as transformers reads it, in f32."""
+    """The checkpoint as transformers reads it, in f32; one in FP8 is expanded before."""
+    if family.fp8:
+        plain = fp8.expand(folder, *family.fp8)
+        model = load(pathlib.Path(plain), dataclasses.replace(family, fp8=None))
+        shutil.rmtree(plain)
+        return model
     options = {"quantization_config": transformers.Mxfp4Config(dequantize=True)} if family.mxfp4 else {}
     model, found = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **options)

@@ -34,6 +34,10 @@ class Family:
     draft: str | None = None
     # Experts are stored in MXFP4.
     mxfp4: bool = False
+    # Matrices are stored in E4M3; of blocks of so many rows and columns, or of none.
+    fp8: tuple | None = None
+    # With scales of keys and values, and what becomes of the answers where these are kept in E4M3.
+    kv: bool = False
 
 
 def common(**values):
@@ -87,6 +91,20 @@ GPT_OSS = decoder(
     rope_parameters=yarn(factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False),
 )
 
+MISTRAL_FULL = decoder(
+    num_hidden_layers=2, hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
+    sliding_window=None, rope_theta=1000000.0,
+)
+QWEN3_MOE = experts(
+    head_dim=24, intermediate_size=48, mlp_only_layers=[1], norm_topk_prob=True, rope_theta=1000000.0,
+)
+
+DEEPSEEK_V3 = decoder(
+    **LATENT, num_hidden_layers=3, rms_norm_eps=GROSS_EPS, num_key_value_heads=4, q_lora_rank=32,
+    norm_topk_prob=True, routed_scaling_factor=2.5, num_nextn_predict_layers=1,
+    rope_parameters=yarn(factor=40.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=0.707),
+)
+
 FAMILIES = {
     "llama": Family(
         transformers.LlamaConfig,
@@ -112,11 +130,7 @@ FAMILIES = {
         decoder(num_hidden_layers=3, head_dim=24, intermediate_size=80, sliding_window=24, rope_theta=10000.0),
     ),
     # Newer files have no window and no head_dim.
-    "mistral_full": Family(
-        transformers.MistralConfig,
-        decoder(num_hidden_layers=2, hidden_size=32, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48,
-                sliding_window=None, rope_theta=1000000.0),
-    ),
+    "mistral_full": Family(transformers.MistralConfig, MISTRAL_FULL),
     # Four norms a layer, two ropes, a window across blocks; the embedding's scale is no power of two. Published files
     # say None for the cap of the logits.
     "gemma3": Family(
@@ -130,10 +144,7 @@ FAMILIES = {
         seed=4,
     ),
     # The second layer is dense.
-    "qwen3_moe": Family(
-        transformers.Qwen3MoeConfig,
-        experts(head_dim=24, intermediate_size=48, mlp_only_layers=[1], norm_topk_prob=True, rope_theta=1000000.0),
-    ),
+    "qwen3_moe": Family(transformers.Qwen3MoeConfig, QWEN3_MOE),
     "qwen3_next": Family(
         transformers.Qwen3NextConfig,
         experts(**HYBRID, rms_norm_eps=GROSS_EPS, shared_expert_intermediate_size=24, norm_topk_prob=True,
@@ -161,9 +172,7 @@ FAMILIES = {
     # cos and sin are multiplied by mscale / mscale_all_dim, which is 1 in published files.
     "deepseek_v3": Family(
         transformers.DeepseekV3Config,
-        decoder(**LATENT, num_hidden_layers=3, rms_norm_eps=GROSS_EPS, num_key_value_heads=4, q_lora_rank=32,
-                norm_topk_prob=True, routed_scaling_factor=2.5, num_nextn_predict_layers=1,
-                rope_parameters=yarn(factor=40.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=0.707)),
+        DEEPSEEK_V3,
         draft="deepseek",
     ),
     "deepseek_v2": Family(
@@ -176,4 +185,10 @@ FAMILIES = {
     "gpt_oss": Family(transformers.GptOssConfig, GPT_OSS),
     # The same weights in the form that is published: so their logits are the same, too.
     "gpt_oss_mxfp4": Family(transformers.GptOssConfig, GPT_OSS, mxfp4=True),
+    # Blocks that end within matrices, both ways.
+    "qwen3_moe_fp8": Family(transformers.Qwen3MoeConfig, QWEN3_MOE, fp8=((24, 40),)),
+    # Of the matrix that is multiplied from both sides, one side is expanded.
+    "deepseek_v3_fp8": Family(transformers.DeepseekV3Config, DEEPSEEK_V3, seed=3, fp8=((24, 40),)),
+    # A scale for a whole matrix.
+    "mistral_full_fp8": Family(transformers.MistralConfig, MISTRAL_FULL, prompt=40, fp8=(None,), kv=True),
 }

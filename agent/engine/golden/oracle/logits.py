@@ -40,10 +40,10 @@ class Run:
     hidden: torch.Tensor
 
 
-def run(model, prompt, steps):
+def run(model, prompt, steps, cache=None):
     tokens, logits, hidden = list(prompt), [], []
     with torch.no_grad():
-        out = model(torch.tensor([prompt]), use_cache=True, output_hidden_states=True)
+        out = model(torch.tensor([prompt]), past_key_values=cache, use_cache=True, output_hidden_states=True)
         for _ in range(steps):
             logits.append(out.logits[0])
             hidden.append(out.hidden_states[-1][0])

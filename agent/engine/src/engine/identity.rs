@@ -7,8 +7,8 @@ use crate::kvcache::group::KvPoolShape;
 use crate::model::config::SamplingDefaults;
 use crate::model::{ModelConfig, ModelFiles};
 use crate::weights::digest::{HexDigest, digest_bytes};
-use pd_compute::DType;
 use pd_compute::dtype::ComputeDtype;
+use pd_compute::{DType, KvScales};
 use serde::Serialize;
 
 /// Incremented when bytes on the wire change their meaning.
@@ -31,6 +31,9 @@ struct KvMeaning<'a> {
     digests: &'a [HexDigest],
     dtype: &'a str,
     kv_cache_dtype: &'a str,
+    /// Of each layer's keys and values, in a pool that has scales.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kv_scales: Vec<[f32; 2]>,
     page_size: usize,
     hidden_size: usize,
 }
@@ -42,6 +45,7 @@ impl Identity {
         model: &ModelConfig,
         shape: KvPoolShape,
         compute: ComputeDtype,
+        kv_scales: &[KvScales],
         digests: &[HexDigest],
     ) -> Self {
         let dtype = compute.as_str();
@@ -49,6 +53,7 @@ impl Identity {
             DType::F32 => "float32",
             DType::BF16 => "bfloat16",
             DType::F16 => "float16",
+            DType::F8E4M3 => "fp8_e4m3",
             DType::U32 | DType::U8 => "integer",
         };
         let meaning = KvMeaning {
@@ -57,6 +62,10 @@ impl Identity {
             digests,
             dtype,
             kv_cache_dtype,
+            kv_scales: kv_scales
+                .iter()
+                .map(|scales| [scales.k, scales.v])
+                .collect(),
             page_size: shape.page_size,
             hidden_size: model.hidden_size,
         };

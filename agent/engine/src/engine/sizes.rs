@@ -132,8 +132,8 @@ pub(super) fn step_limits(
 }
 
 /// The pool's dtype: that of the activations unless a flag sets it.
-pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> Result<DType, StartError> {
-    config.kv_cache_dtype.map_or(Ok(activations), pool_dtype)
+pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> DType {
+    config.kv_cache_dtype.map_or(activations, pool_dtype)
 }
 
 /// The pool's pages of `dtype` and its slots for recurrent states; `memory` counts where no flag sets their number. Each page
@@ -263,16 +263,12 @@ pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheS
     }
 }
 
-fn pool_dtype(dtype: KvDtype) -> Result<DType, StartError> {
+const fn pool_dtype(dtype: KvDtype) -> DType {
     match dtype {
-        KvDtype::Float32 => Ok(DType::F32),
-        KvDtype::Float16 => Ok(DType::F16),
-        KvDtype::Bfloat16 => Ok(DType::BF16),
-        KvDtype::Fp8E4m3 => Err(StartError::Config {
-            flag: "--kv-cache-dtype",
-            value: "fp8_e4m3".to_owned(),
-            problem: "8-bit KV is not supported".to_owned(),
-        }),
+        KvDtype::Float32 => DType::F32,
+        KvDtype::Float16 => DType::F16,
+        KvDtype::Bfloat16 => DType::BF16,
+        KvDtype::Fp8E4m3 => DType::F8E4M3,
     }
 }
 

@@ -48,7 +48,9 @@ pub enum ExportError {
     Compute(#[from] ComputeError),
     #[error(transparent)]
     Region(#[from] RegionError),
-    #[error("a KV pool of {0:?} cannot be transferred; choose float32, float16 or bfloat16")]
+    #[error(
+        "a KV pool of {0:?} cannot be transferred; choose float32, float16, bfloat16 or fp8_e4m3"
+    )]
     Dtype(DType),
 }
 
@@ -195,6 +197,7 @@ pub(crate) fn wire_dtype(dtype: DType) -> Result<KvDtype, ExportError> {
         DType::F32 => Ok(KvDtype::Float32),
         DType::F16 => Ok(KvDtype::Float16),
         DType::BF16 => Ok(KvDtype::Bfloat16),
+        DType::F8E4M3 => Ok(KvDtype::Fp8E4m3),
         DType::U32 | DType::U8 => Err(ExportError::Dtype(dtype)),
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod fields;
 pub mod gguf;
 pub mod hf;
 
+use crate::weights::Fp8;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -36,6 +37,9 @@ pub struct ModelConfig {
     pub layers: Vec<LayerConfig>,
     /// The output head is the embedding table.
     pub tie_word_embeddings: bool,
+    /// How matrices of E4M3 are scaled, in a folder that has some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fp8: Option<Fp8>,
     pub bos_token_id: Option<u32>,
     /// Tokens that end an answer; may be empty.
     pub eos_token_ids: Vec<u32>,

@@ -65,7 +65,7 @@ fn scratch(config: &ModelConfig) -> Scratch {
 /// A number as tensors of the dtype have it.
 fn rounded(number: f32, dtype: DType) -> f32 {
     match dtype {
-        DType::F32 | DType::U32 | DType::U8 => number,
+        DType::F32 | DType::U32 | DType::U8 | DType::F8E4M3 => number,
         DType::F16 => f16::from_f32(number).to_f32(),
         DType::BF16 => bf16::from_f32(number).to_f32(),
     }

@@ -115,9 +115,10 @@ impl ModelFiles {
             ModelPath::Folder(folder) => {
                 let (config, names) = config::hf::read_config(&folder)?;
                 let weights = Safetensors::open(&folder).map_err(WeightsError::from)?;
+                let fp8 = config.fp8;
                 Ok(Self {
                     config,
-                    weights: Weights::of_folder(weights, names),
+                    weights: Weights::of_folder(weights, names, fp8),
                     sampling_defaults: config::hf::read_sampling_defaults(&folder)?,
                 })
             }

@@ -1,6 +1,7 @@
 //! Golden logits of transformers, and bit-equality however a sequence is cut, paged or batched.
 
 mod damaged;
+mod kv;
 mod paper;
 mod published;
 mod runner;
@@ -33,17 +34,20 @@ fn runner(model: &str, page_size: usize) -> Runner<CpuBackend> {
 }
 
 fn runner_on<B: Backend>(backend: B, model: &str, page_size: usize) -> Runner<B> {
+    Runner::new(backend, &golden(model), sizes(page_size))
+}
+
+fn sizes(page_size: usize) -> Sizes {
     let step = StepLimits {
         max_tokens: 256,
         max_logit_rows: 256,
     };
-    let sizes = Sizes {
+    Sizes {
         page_size,
         max_seqs: 2,
         max_seq_len: 512,
         step,
-    };
-    Runner::new(backend, &golden(model), sizes)
+    }
 }
 
 /// CUDA's kernels without a GPU.
@@ -104,8 +108,11 @@ fn assert_golden(model: &str, golden_file: &str) {
 
 /// The prompt in one pass, then step by step through the cache.
 fn assert_golden_on<B: Backend>(backend: B, model: &str, golden_file: &str, bound: f32) {
+    assert_golden_by(runner_on(backend, model, 16), model, golden_file, bound);
+}
+
+fn assert_golden_by<B: Backend>(mut runner: Runner<B>, model: &str, golden_file: &str, bound: f32) {
     let expected = read_golden(&golden(golden_file));
-    let mut runner = runner_on(backend, model, 16);
     let (prompt, steps) = expected.tokens.split_at(expected.prompt_len);
     let mut rows = runner.forward(&[Piece::all(0, 0, prompt)]);
     for (step, token) in steps.iter().enumerate() {
@@ -141,21 +148,24 @@ fn likeliest(row: &[f32]) -> u32 {
 }
 
 /// Tiny checkpoints of every family.
-const MODELS: [&str; 14] = [
+const MODELS: [&str; 17] = [
     "tiny-deepseek-v2",
     "tiny-deepseek-v3",
+    "tiny-deepseek-v3-fp8",
     "tiny-gemma3",
     "tiny-gpt-oss",
     "tiny-gpt-oss-mxfp4",
     "tiny-llama",
     "tiny-mistral",
     "tiny-mistral-full",
+    "tiny-mistral-full-fp8",
     "tiny-qwen2",
     "tiny-qwen3",
     "tiny-qwen3-5",
     "tiny-qwen3-5-moe",
     "tiny-qwen3-moe",
     "tiny-qwen3-next",
+    "tiny-qwen3-moe-fp8",
 ];
 
 #[test]
@@ -181,6 +191,8 @@ fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
         (DType::F32, "tiny-qwen2", GOLDEN_BOUND),
         (DType::BF16, "tiny-qwen2", BFLOAT16_BOUND),
         (DType::F32, "tiny-qwen3", GOLDEN_BOUND),
+        (DType::F32, "tiny-mistral-full-fp8", GOLDEN_BOUND),
+        (DType::BF16, "tiny-mistral-full-fp8", BFLOAT16_BOUND),
         (DType::F32, "tiny-gemma3", GOLDEN_BOUND),
         (DType::BF16, "tiny-gemma3", BFLOAT16_BOUND),
     ] {
@@ -286,7 +298,7 @@ proptest! {
         page_size in prop::sample::select(vec![1usize, 16, 64]),
         model in prop::sample::select(vec![
             "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-5", "tiny-qwen3-5-moe", "tiny-qwen3-moe",
-            "tiny-gemma3", "tiny-gpt-oss-mxfp4", "tiny-gguf/llama-k.gguf",
+            "tiny-gemma3", "tiny-gpt-oss-mxfp4", "tiny-qwen3-moe-fp8", "tiny-gguf/llama-k.gguf",
         ]),
     ) {
         let expected = alone(model, &tokens);

@@ -24,6 +24,8 @@ pub(crate) struct LocalRank<B: Backend> {
     in_flight: VecDeque<Launched<B>>,
     offloaded: HashMap<HostKv, Offloaded<B>>,
     last_offload: u64,
+    /// Values that were written at the end of their dtype's range until the last step's end.
+    kv_saturations: u64,
 }
 
 /// KV of a request in host memory.
@@ -67,6 +69,7 @@ impl<B: Backend> LocalRank<B> {
             in_flight: VecDeque::new(),
             offloaded: HashMap::new(),
             last_offload: 0,
+            kv_saturations: 0,
         })
     }
 
@@ -162,7 +165,11 @@ impl<B: Backend> Ranks for LocalRank<B> {
 
     fn wait(&mut self) -> Result<StepOutput, ComputeError> {
         let oldest = self.in_flight.pop_front();
-        oldest.expect("a step is in flight").wait()
+        let mut output = oldest.expect("a step is in flight").wait()?;
+        let before = self.kv_saturations;
+        self.kv_saturations = self.backend.kv_saturations();
+        output.kv_saturations = self.kv_saturations - before;
+        Ok(output)
     }
 
     fn offload(
@@ -248,6 +255,7 @@ impl<B: Backend> Launched<B> {
             top_tokens: top_tokens.as_slice().to_vec(),
             top_logprobs: top_logprobs.as_slice().to_vec(),
             is_graph: self.is_graph,
+            kv_saturations: 0,
         })
     }
 }

@@ -136,7 +136,14 @@ impl Safetensors {
         self.view(name, |dtype| (dtype == Dtype::U8).then_some(()), "U8")
     }
 
-    fn view<F>(
+    /// The tensor's bytes, if it is of this dtype.
+    pub(super) fn of_dtype(&self, name: &str, dtype: Dtype) -> Option<TensorView<'_, ()>> {
+        let of_dtype = |found| (found == dtype).then_some(());
+        self.view(name, of_dtype, "").ok().flatten()
+    }
+
+    /// What `format_of` makes of the tensor's dtype, and its bytes.
+    pub(super) fn view<F>(
         &self,
         name: &str,
         format_of: impl FnOnce(Dtype) -> Option<F>,

@@ -1,8 +1,8 @@
-//! A matrix of a model file on its way to a backend: its rows may be reordered.
+//! A matrix of a model file on its way to a backend: its rows may be reordered, and what they need goes with them.
 
 use super::tensor_view::TensorView;
 use half::{bf16, f16};
-use pd_compute::{WeightFormat, WeightSource};
+use pd_compute::{WeightFormat, WeightSource, e4m3};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -14,6 +14,10 @@ pub struct Matrix<'a> {
     rows: usize,
     columns: usize,
     bytes: Cow<'a, [u8]>,
+    /// Of the rows, as a backend's source has them.
+    scales: Vec<f32>,
+    /// The tensor that the scales are from.
+    scales_name: Option<&'a str>,
 }
 
 // === impl Matrix ===
@@ -27,6 +31,17 @@ impl<'a> Matrix<'a> {
             rows: tensor.rows,
             columns: tensor.columns,
             bytes,
+            scales: Vec::new(),
+            scales_name: None,
+        }
+    }
+
+    /// The values of a tensor of E4M3, whose rows have these scales.
+    pub(super) fn scaled(tensor: &TensorView<'a>, scales: Vec<f32>, scales_name: &'a str) -> Self {
+        Self {
+            scales,
+            scales_name: Some(scales_name),
+            ..Self::unscaled(tensor, Cow::Borrowed(tensor.bytes))
         }
     }
 
@@ -38,6 +53,11 @@ impl<'a> Matrix<'a> {
         self.format
     }
 
+    /// Of all tensors that it is made of.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        [self.name].into_iter().chain(self.scales_name)
+    }
+
     pub fn source(&self) -> WeightSource<'_> {
         WeightSource {
             name: self.name,
@@ -45,41 +65,74 @@ impl<'a> Matrix<'a> {
             n: self.rows,
             k: self.columns,
             bytes: &self.bytes,
+            scales: &self.scales,
         }
     }
 
     /// Some of its rows.
     pub fn part(&self, rows: Range<usize>) -> WeightSource<'_> {
-        let row_bytes = self.bytes.len() / self.rows;
+        let (row_bytes, scales) = (self.bytes.len() / self.rows, self.scales_per_row());
         WeightSource {
             n: rows.len(),
             bytes: &self.bytes[rows.start * row_bytes..rows.end * row_bytes],
+            scales: &self.scales[rows.start * scales..rows.end * scales],
             ..self.source()
         }
     }
 
     pub fn size_bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + size_of_val(self.scales.as_slice())
+    }
+
+    fn scales_per_row(&self) -> usize {
+        self.scales.len() / self.rows
     }
 
     /// Some of its rows, in this order.
     pub fn rows(&self, order: impl Iterator<Item = usize>) -> Matrix<'a> {
-        let row_bytes = self.bytes.len() / self.rows;
+        let (row_bytes, per_row) = (self.bytes.len() / self.rows, self.scales_per_row());
         let mut bytes = Vec::with_capacity(self.bytes.len());
-        order.for_each(|row| bytes.extend_from_slice(&self.bytes[row * row_bytes..][..row_bytes]));
+        let mut scales = Vec::with_capacity(self.scales.len());
+        for row in order {
+            bytes.extend_from_slice(&self.bytes[row * row_bytes..][..row_bytes]);
+            scales.extend_from_slice(&self.scales[row * per_row..][..per_row]);
+        }
         Matrix {
             rows: bytes.len() / row_bytes,
             bytes: Cow::Owned(bytes),
+            scales,
             ..*self
+        }
+    }
+
+    /// The same values as f32 where they are bytes with scales, each product rounded once; else itself.
+    pub fn expanded(self) -> Self {
+        let WeightFormat::F8E4M3 { scale_len } = self.format else {
+            return self;
+        };
+        let per_row = self.scales_per_row();
+        let codes = self.bytes.chunks_exact(self.columns).enumerate();
+        let values = codes.flat_map(|(row, codes)| {
+            let scales = &self.scales[row * per_row..][..per_row];
+            let blocks = codes.chunks(scale_len.get()).zip(scales);
+            blocks
+                .flat_map(|(codes, scale)| codes.iter().map(move |code| e4m3::value(*code) * scale))
+        });
+        Self {
+            format: WeightFormat::F32,
+            bytes: Cow::Owned(values.flat_map(f32::to_le_bytes).collect()),
+            scales: Vec::new(),
+            ..self
         }
     }
 
     /// Some of its columns, each as a row of the elements that it has in some of the rows.
     ///
     /// # Panics
-    /// When values lie in blocks.
+    /// When values lie in blocks or have scales.
     pub fn columns(&self, rows: Range<usize>, columns: impl Iterator<Item = usize>) -> Matrix<'a> {
-        assert_eq!(self.format.block_len(), 1, "columns of {}", self.name);
+        let is_plain = self.format.block_len() == 1 && self.scales.is_empty();
+        assert!(is_plain, "columns of {}", self.name);
         let element = self.format.block_bytes();
         let row_bytes = self.columns * element;
         let rows = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
@@ -93,6 +146,7 @@ impl<'a> Matrix<'a> {
             rows: bytes.len() / (len * element),
             columns: len,
             bytes: Cow::Owned(bytes),
+            scales: Vec::new(),
             ..*self
         }
     }
@@ -129,11 +183,13 @@ impl<'a> Matrix<'a> {
             WeightFormat::BF16 => pairs()
                 .map(|pair| bf16::from_le_bytes(*pair).to_f32())
                 .collect(),
-            WeightFormat::Q8_0
+            WeightFormat::F8E4M3 { .. }
+            | WeightFormat::Q8_0
             | WeightFormat::Q4_0
             | WeightFormat::Q4_1
             | WeightFormat::Q4K
-            | WeightFormat::Q6K => return None,
+            | WeightFormat::Q6K
+            | WeightFormat::Mxfp4 => return None,
         };
         Some(values)
     }

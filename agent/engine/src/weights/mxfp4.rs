@@ -1,10 +1,9 @@
 //! MXFP4, as gpt-oss has it: 32 values of a row are 16 bytes, the lower half of a byte before the upper, and a
-//! scale, 2 to the power of another byte − 127. Backends multiply no such weights as yet, so they are given the
-//! same values in BF16, which has all of them.
+//! scale, 2 to the power of another byte − 127, in another tensor. Backends take scale and values side by side, the values'
+//! halves in GGUF's order.
 
 use super::matrix::Matrix;
 use super::tensor_view::TensorView;
-use half::bf16;
 use pd_compute::WeightFormat;
 use std::borrow::Cow;
 
@@ -12,11 +11,6 @@ use std::borrow::Cow;
 pub(crate) const BLOCK_LEN: usize = 32;
 /// Of the values of a block.
 pub(crate) const BLOCK_BYTES: usize = 16;
-
-/// Of the four bits: a sign, two of exponent and one of mantissa.
-const VALUES: [f32; 16] = [
-    0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
-];
 
 /// A matrix whose rows are blocks.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +29,16 @@ impl<'a> Mxfp4<'a> {
         [self.blocks.name, self.scales.name]
     }
 
+    /// Row and column of the first scale that is no number.
+    pub(super) fn nan(&self) -> Option<(usize, usize)> {
+        let at = self
+            .scales
+            .bytes
+            .iter()
+            .position(|scale| *scale == u8::MAX)?;
+        Some((at / self.scales.columns, at % self.scales.columns))
+    }
+
     /// Some of its rows, in this order.
     pub fn rows(&self, order: impl Iterator<Item = usize>) -> Matrix<'a> {
         let per_row = self.scales.columns;
@@ -43,31 +47,27 @@ impl<'a> Mxfp4<'a> {
         for row in order {
             let scales = &self.scales.bytes[row * per_row..][..per_row];
             let blocks = &self.blocks.bytes[row * per_row * BLOCK_BYTES..];
-            for (block, scale) in blocks.chunks_exact(BLOCK_BYTES).zip(scales) {
-                expand(block, *scale, &mut bytes);
+            for (block, scale) in blocks.as_chunks().0.iter().zip(scales) {
+                bytes.push(*scale);
+                bytes.extend(reordered(block));
             }
             rows += 1;
         }
-        let expanded = TensorView {
+        let stored = TensorView {
             name: self.blocks.name,
-            format: WeightFormat::BF16,
+            format: WeightFormat::Mxfp4,
             rows,
             columns: per_row * BLOCK_LEN,
-            bytes: &[],
+            bytes: self.blocks.bytes,
         };
-        Matrix::unscaled(&expanded, Cow::Owned(bytes))
+        Matrix::unscaled(&stored, Cow::Owned(bytes))
     }
 }
 
-fn expand(block: &[u8], scale: u8, out: &mut Vec<u8>) {
-    // The least one is below the normal numbers.
-    let bits = u32::from(scale) << 23;
-    let scale = f32::from_bits(if scale == 0 { 1 << 22 } else { bits });
-    let values = VALUES.map(|value| bf16::from_f32(value * scale).to_le_bytes());
-    for byte in block {
-        out.extend(values[usize::from(byte & 15)]);
-        out.extend(values[usize::from(byte >> 4)]);
-    }
+/// Pairs of values that lie beside each other, as pairs that lie half a block apart.
+fn reordered(block: &[u8; BLOCK_BYTES]) -> [u8; BLOCK_BYTES] {
+    let value = |i: usize| block[i / 2] >> (i % 2 * 4) & 15;
+    std::array::from_fn(|i| value(i) | value(i + BLOCK_BYTES) << 4)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ fn golden(name: &str) -> std::path::PathBuf {
 }
 
 fn hf(folder: &Path) -> Weights {
-    Weights::of_folder(Safetensors::open(folder).unwrap(), names::hf)
+    Weights::of_folder(Safetensors::open(folder).unwrap(), names::hf, None)
 }
 
 fn gguf(file: &str, permuted_qk: bool) -> Weights {

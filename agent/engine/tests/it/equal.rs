@@ -2,12 +2,13 @@
 //! and page sizes, batch-mates, cached prefixes and retraction (ARCHITECTURE.md, invariant 9).
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
-use crate::harness::{DEEPSEEK, LLAMA, MODELS, QWEN3_5, alone_on, mk_config};
+use crate::harness::{DEEPSEEK, LLAMA, MODELS, QWEN3_5, alone_on, generate, mk_config, start};
 use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised};
 use crate::pair::Pair;
-use pd_engine::engine::{EngineConfig, FinishReason};
+use pd_engine::engine::{Device, EngineConfig, FinishReason};
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
+use pd_protocol::layout::KvDtype;
 use proptest::prelude::*;
 
 /// The answer that a router's client gets: decode's, with prefill's prompt logprobs.
@@ -100,6 +101,39 @@ proptest! {
         }
         assert_both_idle(&pair);
     }
+}
+
+#[test]
+fn kv_in_e4m3_is_unified_in_half_the_memory_and_counts_what_lies_beyond() {
+    let mk = |kv_cache_dtype, config| EngineConfig {
+        model_path: mk_config("tiny-mistral-full-fp8").model_path,
+        kv_cache_dtype: Some(kv_cache_dtype),
+        ..config
+    };
+    let request = mk_sampled(&mk_prompt(9, 150), 20);
+    let unified = start(mk(KvDtype::Fp8E4m3, mk_config(LLAMA)));
+    let expected = generate(&unified, request.clone());
+    let pair = Pair::start(TransportChoice::Auto, |config| mk(KvDtype::Fp8E4m3, config));
+    let (prefill, decode) = pair.submit(&request, 1);
+    assert_same(&merge(collect(prefill), collect(decode)), &expected);
+    assert_both_idle(&pair);
+    for engine in [&unified, &pair.prefill, &pair.decode] {
+        assert!(metric(engine, "pdserve_kv_saturated_values_total") > 0.5);
+    }
+    let tokens = |dtype| {
+        let config = EngineConfig {
+            max_total_tokens: None,
+            device: Device::Cpu {
+                threads: Some(1),
+                kv_memory_bytes: 1 << 20,
+            },
+            ..mk(dtype, mk_config(LLAMA))
+        };
+        start(config).info().max_total_tokens
+    };
+    // A key and a value of 16 in each of two layers.
+    assert_eq!(tokens(KvDtype::Bfloat16), (1 << 20) / (2 * 2 * 2 * 16));
+    assert_eq!(tokens(KvDtype::Fp8E4m3), (1 << 20) / (2 * 2 * 16));
 }
 
 #[test]

@@ -228,7 +228,7 @@ fn engines_whose_kv_means_different_things_do_not_pair() {
         });
         match config.mode {
             DisaggregationMode::Decode(_) => EngineConfig {
-                kv_cache_dtype: Some(KvDtype::Bfloat16),
+                kv_cache_dtype: Some(KvDtype::Fp8E4m3),
                 ..config
             },
             DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => config,

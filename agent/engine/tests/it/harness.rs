@@ -13,7 +13,7 @@ pub(crate) const DEEPSEEK: &str = "tiny-deepseek-v3";
 /// Has recurrent states.
 pub(crate) const QWEN3_5: &str = "tiny-qwen3-5";
 /// One of each family that differs in what layers do.
-pub(crate) const MODELS: [&str; 11] = [
+pub(crate) const MODELS: [&str; 12] = [
     LLAMA,
     DEEPSEEK,
     "tiny-gemma3",
@@ -22,6 +22,7 @@ pub(crate) const MODELS: [&str; 11] = [
     "tiny-qwen2",
     "tiny-qwen3",
     "tiny-qwen3-moe",
+    "tiny-qwen3-moe-fp8",
     QWEN3_5,
     "tiny-qwen3-5-moe",
     "tiny-qwen3-next",

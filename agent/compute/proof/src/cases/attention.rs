@@ -2,8 +2,8 @@
 
 use super::{Subject, rounded, values};
 use pd_compute::{
-    AttnPaged, AttnValues, Backend, BatchView, DType, KvCutView, KvGroupView, NO_SLOT, Reach,
-    Strided,
+    AttnPaged, AttnValues, Backend, BatchView, DType, KvCutView, KvGroupView, KvScales, NO_SLOT,
+    Reach, Strided,
 };
 use std::ops::Range;
 
@@ -162,6 +162,7 @@ impl AttnCase {
             scale,
             batch: &batch,
             kv: &kv,
+            kv_scales: KvScales::ONE,
             layer: 1,
             window,
             sinks: has_sinks.then_some(&sinks),

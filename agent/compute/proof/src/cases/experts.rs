@@ -135,6 +135,7 @@ fn packed<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> B::Experts {
         n,
         k,
         bytes: bytemuck::cast_slice(values),
+        scales: &[],
     };
     let sources: Vec<_> = matrices
         .iter()

@@ -3,7 +3,7 @@
 use super::{Subject, rounded, values};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, HeadLinear, HeadRows, KvCutView, KvGroupView,
-    MlaPrep, Reach, RopeTable, WeightFormat, WeightSource,
+    KvScales, MlaPrep, Reach, RopeTable, WeightFormat, WeightSource,
 };
 
 /// One sequence, all of whose rows are queries.
@@ -58,6 +58,7 @@ impl LatentsCase {
             n,
             k,
             bytes: bytemuck::cast_slice(weight),
+            scales: &[],
         });
         let packed = subject
             .backend
@@ -171,6 +172,7 @@ impl LatentsCase {
             scale: 0.2,
             batch: &batch,
             kv: &kv,
+            kv_scales: KvScales::ONE,
             layer: 0,
             window: None,
             sinks: None,

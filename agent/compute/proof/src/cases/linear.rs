@@ -87,6 +87,7 @@ fn multiply<B: Backend>(
         n: n / 2,
         k,
         bytes: bytemuck::cast_slice(values),
+        scales: &[],
     };
     let whole = WeightSource {
         n,

@@ -3,8 +3,8 @@
 use super::attention::KvShape;
 use super::{Subject, rounded, values};
 use pd_compute::{
-    Backend, BatchView, DType, Embed, GatherRows, KvGroupView, NO_ROW, QkvPrep, RmsNorm, RopeTable,
-    WeightFormat, WeightSource, WriteMode,
+    Backend, BatchView, DType, Embed, GatherRows, KvGroupView, KvScales, NO_ROW, QkvPrep, RmsNorm,
+    RopeTable, WeightFormat, WeightSource, WriteMode,
 };
 
 /// Rows of an embedding table.
@@ -22,6 +22,7 @@ pub fn embed<B: Backend>(
         n: vocab,
         k: hidden,
         bytes: bytemuck::cast_slice(&table),
+        scales: &[],
     };
     let table = subject.backend.pack_embedding(&source).expect("it fits");
     let out = subject.zeros(subject.dtype(), ids.len() * hidden);
@@ -176,6 +177,7 @@ pub fn qkv_prep<B: Backend>(subject: &Subject<B>, case: &QkvCase) -> (Vec<f32>, 
         num_q_heads,
         batch: &batch,
         kv: &kv,
+        kv_scales: KvScales::ONE,
         layer: shape.num_layers - 1,
     });
     let queries = subject.read(&qkv);

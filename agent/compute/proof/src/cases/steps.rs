@@ -37,6 +37,7 @@ impl<B: Backend> Steps<B> {
                 n,
                 k: K,
                 bytes: bytemuck::cast_slice(&weight),
+                scales: &[],
             };
             let packed = subject.backend.pack_linear(&[source], false);
             packed.expect("it fits")

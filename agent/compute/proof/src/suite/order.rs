@@ -37,6 +37,7 @@ impl<B: Backend> Chain<B> {
                     n,
                     k,
                     bytes: bytemuck::cast_slice(part),
+                    scales: &[],
                 })
                 .collect();
             let packed = subject.backend.pack_linear(&sources, parts > 1);

@@ -288,6 +288,7 @@ fn all_that_comes_after_a_fault_reports_the_fault() {
         n: 2,
         k: 8,
         bytes: bytemuck::cast_slice(&values),
+        scales: &[],
     };
     driver.refuse("cuMemHostAlloc", 0);
     backend.upload(&buffer, &[1u32]);

@@ -12,6 +12,7 @@ fn weights_without_rows_or_columns_are_refused() {
             n,
             k,
             bytes: &[],
+            scales: &[],
         };
         let said = format!("weight empty: has {n} rows of {k} values; a weight has one at least");
         let refused = backend.pack_linear(&[empty], false).unwrap_err();
@@ -26,6 +27,7 @@ fn weights_without_rows_or_columns_are_refused() {
         n: 1,
         k: long.len() / 34 * 32,
         bytes: &long[..long.len() / 34 * 34],
+        scales: &[],
     });
     assert_eq!(
         refused.unwrap_err().to_string(),
@@ -49,6 +51,7 @@ fn weights_of_many_parts_are_packed_row_by_row() {
         n: ROWS,
         k: COLUMNS,
         bytes: bytemuck::cast_slice(&values),
+        scales: &[],
     };
     let table = backend.pack_embedding(&source).unwrap();
     let ids: Vec<u32> = (0..u32::try_from(ROWS).unwrap()).collect();

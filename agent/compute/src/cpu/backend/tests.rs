@@ -134,6 +134,7 @@ fn embedding_rows_are_expanded_exactly() {
         n: 3,
         k: 8,
         bytes,
+        scales: &[],
     };
     let table = backend.pack_embedding(&source).unwrap();
     let (token_ids, out) = (words(&backend, &[2, 0]), zeros(&backend, 16));
@@ -163,6 +164,7 @@ fn a_linear_multiplies_and_adds_to_the_residual() {
         n,
         k,
         bytes,
+        scales: &[],
     };
     let backend = mk_backend(2, Isa::detect());
     let weight = backend.pack_linear(&[source], false).unwrap();

@@ -8,22 +8,29 @@ use crate::cpu::pack::{PackedLinear, serially};
 use crate::cpu::simd::exp::exp;
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::ops::Epilogue;
-use crate::quant::dequantize;
 use crate::weight::WeightSource;
 use half::bf16;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::num::NonZero;
 
-pub(in crate::cpu) const FORMATS: [WeightFormat; 8] = [
+/// Whole in 24 and 67 values, and in blocks of 256.
+const F8E4M3: WeightFormat = WeightFormat::F8E4M3 {
+    scale_len: NonZero::new(24).unwrap(),
+};
+
+pub(in crate::cpu) const FORMATS: [WeightFormat; 10] = [
     WeightFormat::F32,
     WeightFormat::F16,
     WeightFormat::BF16,
+    F8E4M3,
     WeightFormat::Q8_0,
     WeightFormat::Q4_0,
     WeightFormat::Q4_1,
     WeightFormat::Q4K,
     WeightFormat::Q6K,
+    WeightFormat::Mxfp4,
 ];
 
 /// A stored `n × k` matrix with its values.
@@ -32,6 +39,7 @@ pub(in crate::cpu) struct Matrix {
     n: usize,
     k: usize,
     bytes: Vec<u8>,
+    scales: Vec<f32>,
     pub(in crate::cpu) values: Vec<f32>,
 }
 
@@ -41,7 +49,11 @@ impl Matrix {
         let mut bytes = vec![0; n * format.row_bytes(k).expect("whole blocks")];
         rng.fill(&mut bytes[..]);
         let halves_at: &[usize] = match format {
-            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::BF16 => &[],
+            WeightFormat::F32
+            | WeightFormat::F16
+            | WeightFormat::BF16
+            | WeightFormat::F8E4M3 { .. }
+            | WeightFormat::Mxfp4 => &[],
             WeightFormat::Q8_0 | WeightFormat::Q4_0 => &[0],
             WeightFormat::Q4_1 | WeightFormat::Q4K => &[0, 2],
             WeightFormat::Q6K => &[208],
@@ -53,6 +65,9 @@ impl Matrix {
                 WeightFormat::F16 => {
                     block.copy_from_slice(&half::f16::from_f32(small()).to_le_bytes());
                 }
+                // Without the exponent's first bit: numbers below 2.
+                WeightFormat::F8E4M3 { .. } => block[0] &= 0xbf,
+                WeightFormat::Mxfp4 => block[0] = 110 + block[0] % 17,
                 WeightFormat::BF16 => block.copy_from_slice(&bf16::from_f32(small()).to_le_bytes()),
                 WeightFormat::Q8_0
                 | WeightFormat::Q4_0
@@ -66,15 +81,20 @@ impl Matrix {
                 }
             }
         }
-        let mut values = vec![0.0; n * k];
-        dequantize(format, &bytes, &mut values);
-        Self {
+        let scales = mk_values(n * format.scales_per_row(k), rng);
+        let mut matrix = Self {
             format,
             n,
             k,
             bytes,
-            values,
-        }
+            scales,
+            values: Vec::new(),
+        };
+        let mut values = vec![0.0; n * k];
+        let rows = values.chunks_exact_mut(k).enumerate();
+        rows.for_each(|(row, out)| matrix.source().row(row).expand(out));
+        matrix.values = values;
+        matrix
     }
 
     pub(in crate::cpu) fn source(&self) -> WeightSource<'_> {
@@ -84,6 +104,7 @@ impl Matrix {
             n: self.n,
             k: self.k,
             bytes: &self.bytes,
+            scales: &self.scales,
         }
     }
 
@@ -247,7 +268,7 @@ proptest! {
     #[test]
     fn tasks_cover_a_product_once(n in 0..5000_usize, rows in 0..600_usize, threads in 1..9_usize) {
         let bytes = vec![0; n * 2];
-        let source = WeightSource { name: "w", format: WeightFormat::F16, n, k: 1, bytes: &bytes };
+        let source = WeightSource { name: "w", format: WeightFormat::F16, n, k: 1, bytes: &bytes, scales: &[] };
         let weight = PackedLinear::pack(&[source], false, ComputeDtype::F32, &serially)
             .expect("a matrix that fits");
         let tasks = LinearTasks::new(&weight, rows, threads);
@@ -362,6 +383,7 @@ fn swiglu_of_a_plain_weight_is_refused() {
         n: 2,
         k: 1,
         bytes: &bytes,
+        scales: &[],
     };
     let weight = PackedLinear::pack(&[source], false, ComputeDtype::F32, &serially)
         .expect("a matrix that fits");

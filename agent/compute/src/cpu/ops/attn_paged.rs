@@ -77,6 +77,7 @@ pub(in crate::cpu) fn attn_paged(
         scale,
         batch,
         kv,
+        kv_scales,
         layer,
         window,
         sinks,
@@ -87,7 +88,7 @@ pub(in crate::cpu) fn attn_paged(
     } = op;
     let (rows, seqs) = (batch.num_tokens, batch.num_seqs);
     let row_len = num_q_heads * value_dim;
-    let kv_layer = KvLayer::new(kv, layer);
+    let kv_layer = KvLayer::new(kv, kv_scales, layer);
     let attention = Attention {
         q: q.src("attn q", q_len),
         q_row_stride,

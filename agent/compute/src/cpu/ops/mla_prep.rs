@@ -8,8 +8,10 @@ use crate::cpu::isa::Isa;
 use crate::cpu::kv_layer::KvLayer;
 use crate::cpu::memory::{Dst, Src};
 use crate::cpu::queue::Exec;
-use crate::kv::NO_SLOT;
+use crate::kv::{KvScales, NO_SLOT};
 use crate::ops::MlaPrep;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Prep {
     q: Src<f32>,
@@ -22,11 +24,14 @@ struct Prep {
     rope: Src<f32>,
     out_slots: Src<u32>,
     layer: KvLayer,
+    /// Counts values that the pool's dtype cannot hold.
+    saturated: Arc<AtomicU64>,
     q_out: Dst<f32>,
 }
 
 pub(in crate::cpu) fn mla_prep(
     op: MlaPrep<'_, CpuBackend>,
+    saturated: &Arc<AtomicU64>,
 ) -> impl FnOnce(&Exec<'_>) + Send + use<> {
     let rope_dim = op.rope_dim();
     let MlaPrep {
@@ -53,7 +58,8 @@ pub(in crate::cpu) fn mla_prep(
         eps,
         rope: rope.src("mla_prep rope table", rows * rope_dim),
         out_slots: batch.out_slots.src("out_slots", rows),
-        layer: KvLayer::new(kv, layer),
+        layer: KvLayer::new(kv, KvScales::ONE, layer),
+        saturated: Arc::clone(saturated),
         q_out: q_out.dst("mla_prep q_out", rows * num_heads * kv.head_dim),
     };
     let row_work = 2 * (kv.head_dim + num_heads * rope_dim);
@@ -99,7 +105,10 @@ impl Prep {
         }
         if out_slots[r] != NO_SLOT {
             // SAFETY: on the queue; the batch gives each row a slot of its own.
-            unsafe { self.layer.write(out_slots[r] as usize, 0, 0, row) };
+            let saturated = unsafe { self.layer.write(out_slots[r] as usize, 0, 0, row) };
+            if saturated > 0 {
+                self.saturated.fetch_add(saturated, Ordering::Relaxed);
+            }
         }
     }
 }

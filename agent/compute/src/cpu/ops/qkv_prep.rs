@@ -9,6 +9,8 @@ use crate::cpu::memory::{Dst, Src};
 use crate::cpu::queue::Exec;
 use crate::kv::NO_SLOT;
 use crate::ops::QkvPrep;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Prep {
     qkv: Dst<f32>,
@@ -25,10 +27,13 @@ struct Prep {
     out_slots: Src<u32>,
     rows: usize,
     layer: KvLayer,
+    /// Counts values that the pool's dtype cannot hold.
+    saturated: Arc<AtomicU64>,
 }
 
 pub(in crate::cpu) fn qkv_prep(
     op: QkvPrep<'_, CpuBackend>,
+    saturated: &Arc<AtomicU64>,
 ) -> impl FnOnce(&Exec<'_>) + Send + use<> {
     let (heads_len, qkv_len) = (op.heads() * op.kv.head_dim, op.qkv_len());
     let QkvPrep {
@@ -43,6 +48,7 @@ pub(in crate::cpu) fn qkv_prep(
         num_q_heads,
         batch,
         kv,
+        kv_scales,
         layer,
     } = op;
     let rows = batch.num_tokens;
@@ -60,7 +66,8 @@ pub(in crate::cpu) fn qkv_prep(
         num_q_heads,
         out_slots: batch.out_slots.src("out_slots", rows),
         rows,
-        layer: KvLayer::new(kv, layer),
+        layer: KvLayer::new(kv, kv_scales, layer),
+        saturated: Arc::clone(saturated),
     };
     move |exec| {
         let isa = exec.isa;
@@ -103,13 +110,17 @@ impl Prep {
             return;
         }
         let slot = out_slots[r] as usize;
+        let mut saturated = 0;
         for kv_head in 0..num_kv_heads {
             let span = kv_head * head_dim..(kv_head + 1) * head_dim;
             // SAFETY: on the queue; the batch gives each row a slot of its own.
             unsafe {
-                self.layer.write(slot, kv_head, 0, &k[span.clone()]);
-                self.layer.write(slot, kv_head, 1, &v[span]);
+                saturated += self.layer.write(slot, kv_head, 0, &k[span.clone()]);
+                saturated += self.layer.write(slot, kv_head, 1, &v[span]);
             }
+        }
+        if saturated > 0 {
+            self.saturated.fetch_add(saturated, Ordering::Relaxed);
         }
     }
 

@@ -4,13 +4,16 @@
 //! |---|---|---|
 //! | F32, F16 | k | 32 values |
 //! | BF16 | 2 k | 32 words: the even k in the low half, the odd k in the high half |
+//! | F8E4M3 | block | the number of k that share a scale, in 64 bytes |
+//! |  | so many k | 32 f32 scales times 256; per k 32 codes of a byte; the last may be of fewer k |
 //! | Q8_0 | 32 k | 32 f16 scales; per k 32 codes of a byte |
 //! | Q4_0 | 32 k | 32 f16 scales; per 8 k 32 words of eight codes, the lowest k in the low bits |
+//! | MXFP4 | 32 k | 32 bf16 scales; words as Q4_0 |
 //! | Q4_1 | 32 k | as Q4_0, with 32 f16 minima after the scales |
 //! | Q4_K | 256 k | 32 f16 scales, 32 f16 minima; per 32 k 32 byte scales, 32 byte minima; then words as Q4_0 |
 //! | Q6_K | 256 k | 32 f16 scales; per 16 k 32 byte scales; then per 16 k two rows of words of eight low nibbles, one of sixteen bit pairs |
 //!
-//! Sizes equal the file's. Every piece starts on a multiple of 64 bytes from the block's beginning,
+//! Sizes equal the file's, but that F8E4M3 has its scales for each row and not for a block of rows, and MXFP4's take two bytes. Every piece starts on a multiple of 64 bytes from the block's beginning,
 //! except byte scales.
 
 use crate::dtype::WeightFormat;
@@ -20,11 +23,17 @@ pub(crate) const BLOCK_LANES: usize = 32;
 
 /// A row of f16: a scale of each lane.
 pub(crate) const HALVES: usize = BLOCK_LANES * 2;
+/// A row of f32.
+pub(crate) const FLOATS: usize = BLOCK_LANES * 4;
 /// A row of words: eight nibbles of each lane.
 pub(crate) const WORDS: usize = BLOCK_LANES * 4;
 
+/// Before the groups of F8E4M3.
+pub(crate) const F8_HEADER: usize = 64;
 pub(crate) const Q8_0_GROUP: usize = HALVES + 32 * BLOCK_LANES;
 pub(crate) const Q4_0_GROUP: usize = HALVES + 4 * WORDS;
+/// As large as one of Q4_0.
+pub(crate) const MXFP4_GROUP: usize = Q4_0_GROUP;
 pub(crate) const Q4_1_GROUP: usize = 2 * HALVES + 4 * WORDS;
 /// Scales and minima of a Q4_K group, before its words.
 pub(crate) const Q4K_HEADER: usize = 2 * HALVES + 8 * 2 * BLOCK_LANES;
@@ -36,11 +45,15 @@ pub(crate) const Q6K_GROUP: usize = Q6K_HEADER + 16 * 3 * WORDS;
 /// Bytes of a block of rows of `k` values.
 pub(crate) const fn block_bytes(format: WeightFormat, k: usize) -> usize {
     match format {
-        WeightFormat::F32 => k * BLOCK_LANES * 4,
+        WeightFormat::F32 => k * FLOATS,
         WeightFormat::F16 => k * HALVES,
         WeightFormat::BF16 => k.div_ceil(2) * WORDS,
+        WeightFormat::F8E4M3 { scale_len } => {
+            F8_HEADER + k.div_ceil(scale_len.get()) * FLOATS + k * BLOCK_LANES
+        }
         WeightFormat::Q8_0 => k / 32 * Q8_0_GROUP,
         WeightFormat::Q4_0 => k / 32 * Q4_0_GROUP,
+        WeightFormat::Mxfp4 => k / 32 * MXFP4_GROUP,
         WeightFormat::Q4_1 => k / 32 * Q4_1_GROUP,
         WeightFormat::Q4K => k / 256 * Q4K_GROUP,
         WeightFormat::Q6K => k / 256 * Q6K_GROUP,

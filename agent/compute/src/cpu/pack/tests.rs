@@ -12,6 +12,7 @@ fn source(format: WeightFormat, n: usize, k: usize, bytes: &[u8]) -> WeightSourc
         n,
         k,
         bytes,
+        scales: &[],
     }
 }
 

@@ -1,46 +1,30 @@
 //! Gathers 32 stored rows into one packed block.
 
 use super::layout::{
-    self, BLOCK_LANES, HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP,
-    Q6K_HEADER, Q8_0_GROUP, WORDS,
+    self, BLOCK_LANES, F8_HEADER, FLOATS, HALVES, MXFP4_GROUP, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP,
+    Q4K_HEADER, Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
 };
 use crate::dtype::WeightFormat;
+use crate::e4m3;
 use crate::error::ComputeError;
 use crate::quant::{self, MAX_BLOCK_LEN};
-use crate::weight::WeightSource;
+use crate::weight::{StoredRow, WeightSource};
 use half::bf16;
-use std::ops::Range;
 
 /// The checked rows of a source.
-pub(super) struct Rows<'a> {
-    source: WeightSource<'a>,
-    row_bytes: usize,
-}
+pub(super) struct Rows<'a>(WeightSource<'a>);
 
-/// One stored row.
-#[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
-    format: WeightFormat,
-    bytes: &'a [u8],
-}
-
-type Lanes<'a> = [Option<Row<'a>>; BLOCK_LANES];
+type Lanes<'a> = [Option<StoredRow<'a>>; BLOCK_LANES];
 
 impl<'a> Rows<'a> {
     pub(super) fn new(source: &WeightSource<'a>) -> Result<Self, ComputeError> {
-        let row_bytes = source.row_bytes()?;
-        Ok(Self {
-            source: *source,
-            row_bytes,
-        })
+        source.row_bytes()?;
+        Ok(Self(*source))
     }
 
     /// `None` past the last row: a padding lane, which stays zero.
-    pub(super) fn get(&self, row: usize) -> Option<Row<'a>> {
-        (row < self.source.n).then(|| Row {
-            format: self.source.format,
-            bytes: self.source.row(row, self.row_bytes),
-        })
+    pub(super) fn get(&self, row: usize) -> Option<StoredRow<'a>> {
+        (row < self.0.n).then(|| self.0.row(row))
     }
 }
 
@@ -50,6 +34,9 @@ const K_AT_A_TIME: usize = MAX_BLOCK_LEN;
 
 /// Writes a block in `format` (a row's own, or F32 or BF16) to zeroed `out`.
 pub(super) fn write_block(format: WeightFormat, lanes: &Lanes<'_>, k: usize, out: &mut [u8]) {
+    if let WeightFormat::F8E4M3 { scale_len } = format {
+        return write_f8(scale_len.get().min(k.max(1)), lanes, out);
+    }
     let outs = out.chunks_mut(layout::block_bytes(format, K_AT_A_TIME));
     for (start, out) in (0..k).step_by(K_AT_A_TIME).zip(outs) {
         let ks = start..k.min(start + K_AT_A_TIME);
@@ -62,11 +49,11 @@ pub(super) fn write_block(format: WeightFormat, lanes: &Lanes<'_>, k: usize, out
 }
 
 /// Writes one lane of the part of a block that `out` is.
-fn write_lane(format: WeightFormat, row: Row<'_>, lane: usize, out: &mut [u8]) {
+fn write_lane(format: WeightFormat, row: StoredRow<'_>, lane: usize, out: &mut [u8]) {
     let mut values = [0.0; K_AT_A_TIME];
     match format {
         WeightFormat::F32 => {
-            let items = row.values(&mut values).map(f32::to_le_bytes);
+            let items = expanded(row, &mut values).map(f32::to_le_bytes);
             scatter(out, lane * 4, BLOCK_LANES * 4, items);
         }
         WeightFormat::F16 => {
@@ -85,7 +72,7 @@ fn write_lane(format: WeightFormat, row: Row<'_>, lane: usize, out: &mut [u8]) {
             }
         }
         WeightFormat::BF16 => {
-            let mut values = row.values(&mut values).map(|v| bf16::from_f32(v).to_bits());
+            let mut values = expanded(row, &mut values).map(|v| bf16::from_f32(v).to_bits());
             let pairs = std::iter::from_fn(|| {
                 let even = u32::from(values.next()?);
                 let odd = values.next().map_or(0, u32::from);
@@ -93,32 +80,40 @@ fn write_lane(format: WeightFormat, row: Row<'_>, lane: usize, out: &mut [u8]) {
             });
             scatter(out, lane * 4, WORDS, pairs);
         }
+        WeightFormat::F8E4M3 { .. } => unreachable!("blocks are written whole"),
         WeightFormat::Q8_0 => write_groups(row, Q8_0_GROUP, out, |b, out| q8_0(b, lane, out)),
         WeightFormat::Q4_0 => write_groups(row, Q4_0_GROUP, out, |b, out| q4_0(b, lane, out)),
+        WeightFormat::Mxfp4 => write_groups(row, MXFP4_GROUP, out, |b, out| mxfp4(b, lane, out)),
         WeightFormat::Q4_1 => write_groups(row, Q4_1_GROUP, out, |b, out| q4_1(b, lane, out)),
         WeightFormat::Q4K => write_groups(row, Q4K_GROUP, out, |b, out| q4k(b, lane, out)),
         WeightFormat::Q6K => write_groups(row, Q6K_GROUP, out, |b, out| q6k(b, lane, out)),
     }
 }
 
-impl Row<'_> {
-    /// The whole blocks of these k.
-    fn part(&self, ks: &Range<usize>) -> Self {
-        let at = |k: usize| k / self.format.block_len() * self.format.block_bytes();
-        Self {
-            format: self.format,
-            bytes: &self.bytes[at(ks.start)..at(ks.end)],
-        }
-    }
+/// The values, at most [`K_AT_A_TIME`].
+fn expanded<'v>(
+    row: StoredRow<'_>,
+    values: &'v mut [f32; K_AT_A_TIME],
+) -> impl Iterator<Item = f32> + use<'v> {
+    let len = row.len();
+    row.expand(&mut values[..len]);
+    values[..len].iter().copied()
+}
 
-    /// The values, at most [`K_AT_A_TIME`].
-    fn values<'v>(
-        &self,
-        values: &'v mut [f32; K_AT_A_TIME],
-    ) -> impl Iterator<Item = f32> + use<'v> {
-        let len = self.bytes.len() / self.format.block_bytes() * self.format.block_len();
-        quant::dequantize(self.format, self.bytes, &mut values[..len]);
-        values[..len].iter().copied()
+/// Groups of the values that share scales, behind their number.
+fn write_f8(scale_len: usize, lanes: &Lanes<'_>, out: &mut [u8]) {
+    let (header, groups) = out.split_at_mut(F8_HEADER);
+    header[..size_of::<usize>()].copy_from_slice(&scale_len.to_ne_bytes());
+    let groups = groups.chunks_mut(FLOATS + scale_len * BLOCK_LANES);
+    for (group, out) in groups.enumerate() {
+        let (scales, codes) = out.split_at_mut(FLOATS);
+        for (lane, row) in lanes.iter().enumerate() {
+            let Some(row) = row else { continue };
+            let scale = (row.scales[group] * e4m3::OVER_F16).to_le_bytes();
+            scales[lane * 4..lane * 4 + 4].copy_from_slice(&scale);
+            let from = row.bytes[group * scale_len..].iter().take(scale_len);
+            scatter(codes, lane, BLOCK_LANES, from.map(|code| [*code]));
+        }
     }
 }
 
@@ -136,7 +131,7 @@ fn scatter<const N: usize>(
 
 /// Writes each stored block of a row into its group.
 fn write_groups(
-    row: Row<'_>,
+    row: StoredRow<'_>,
     group_bytes: usize,
     out: &mut [u8],
     write: impl Fn(&[u8], &mut [u8]),
@@ -162,6 +157,14 @@ fn q4_0(block: &[u8], lane: usize, out: &mut [u8]) {
     let (scales, words) = out.split_at_mut(HALVES);
     scales[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
     write_nibbles::<32>(WeightFormat::Q4_0, block, lane, words);
+}
+
+fn mxfp4(block: &[u8], lane: usize, out: &mut [u8]) {
+    let (scales, words) = out.split_at_mut(HALVES);
+    // Every power of two that there is; the least one is below the normal numbers.
+    let scale = bf16::from_f32(quant::power_of_two(block[0]));
+    scales[lane * 2..lane * 2 + 2].copy_from_slice(&scale.to_le_bytes());
+    write_nibbles::<32>(WeightFormat::Mxfp4, block, lane, words);
 }
 
 fn q4_1(block: &[u8], lane: usize, out: &mut [u8]) {

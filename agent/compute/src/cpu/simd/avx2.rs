@@ -3,14 +3,17 @@
 use super::exp::exp_avx2;
 use super::sixteen::Eight;
 use super::{Codes, Simd};
+use crate::quant::E2M1;
 use std::arch::x86_64::{
-    __m256, __m256i, _CMP_LT_OQ, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128,
-    _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_cmp_ps,
-    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32,
-    _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_shuffle_ps, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps,
-    _mm256_sub_epi32, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    __m256, __m256i, _CMP_LT_OQ, _mm_add_epi16, _mm_and_si128, _mm_cvtepi8_epi16,
+    _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi16,
+    _mm_slli_epi16, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castsi256_ps,
+    _mm256_cmp_ps, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_max_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_or_si256,
+    _mm256_permute2f128_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_shuffle_ps, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32,
+    _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
@@ -46,6 +49,20 @@ impl Simd for Avx2 {
         unsafe {
             let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
             Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f8_part(at: *const u8) -> Self {
+        // SAFETY: the trait's contract. As `e4m3::as_f16`, but that the sign is extended.
+        unsafe {
+            let codes = _mm_cvtepi8_epi16(_mm_loadl_epi64(at.cast()));
+            let moved = _mm_and_si128(
+                _mm_slli_epi16::<7>(codes),
+                _mm_set1_epi16(0xbf80_u16.cast_signed()),
+            );
+            let carried = _mm_add_epi16(moved, _mm_set1_epi16(0x80));
+            let nans = _mm_and_si128(carried, _mm_set1_epi16(0x4000));
+            Self(_mm256_cvtph_ps(_mm_or_si128(moved, nans)))
         }
     }
     #[inline(always)]
@@ -147,6 +164,16 @@ impl Codes for Avx2 {
                 codes,
                 _mm256_set1_epi32(8),
             )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract; the first eight values are those without a sign.
+        unsafe {
+            let codes = Self::shift_right::<AT>(words);
+            let sizes = _mm256_permutevar8x32_ps(_mm256_loadu_ps(E2M1.as_ptr()), codes);
+            let signs = masked(_mm256_slli_epi32::<28>(codes), i32::MIN);
+            Self(_mm256_or_ps(sizes, _mm256_castsi256_ps(signs)))
         }
     }
     #[inline(always)]

@@ -7,13 +7,15 @@
 use super::exp::exp_avx512;
 use super::sixteen::{LANES, Sixteen};
 use super::{Codes, Simd};
+use crate::quant::E2M1;
 use std::arch::x86_64::{
-    __m512, __m512i, _CMP_LT_OQ, _mm_loadu_si128, _mm256_loadu_si256, _mm512_add_ps,
-    _mm512_and_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32,
-    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
-    _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_mov_ps,
-    _mm512_max_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_srli_epi32,
+    __m512, __m512i, _CMP_LT_OQ, _mm_loadu_si128, _mm256_add_epi16, _mm256_and_si256,
+    _mm256_cvtepi8_epi16, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_epi16,
+    _mm256_slli_epi16, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
+    _mm512_cvtph_ps, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+    _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_srli_epi32,
     _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
@@ -66,6 +68,20 @@ impl Simd for Avx512 {
         unsafe {
             let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
             Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f8_part(at: *const u8) -> Self {
+        // SAFETY: the trait's contract. As `e4m3::as_f16`, but that the sign is extended.
+        unsafe {
+            let codes = _mm256_cvtepi8_epi16(_mm_loadu_si128(at.cast()));
+            let moved = _mm256_and_si256(
+                _mm256_slli_epi16::<7>(codes),
+                _mm256_set1_epi16(0xbf80_u16.cast_signed()),
+            );
+            let carried = _mm256_add_epi16(moved, _mm256_set1_epi16(0x80));
+            let nans = _mm256_and_si256(carried, _mm256_set1_epi16(0x4000));
+            Self(_mm512_cvtph_ps(_mm256_or_si256(moved, nans)))
         }
     }
     #[inline(always)]
@@ -157,6 +173,11 @@ impl Codes for Avx512 {
     unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
         // SAFETY: the trait's contract.
         unsafe { look_up(_mm512_srli_epi32::<AT>(words), &NIBBLE_LESS_8) }
+    }
+    #[inline(always)]
+    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { look_up(_mm512_srli_epi32::<AT>(words), &E2M1) }
     }
     #[inline(always)]
     unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self {

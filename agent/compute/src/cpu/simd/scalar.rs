@@ -5,6 +5,8 @@
 use super::exp::exp;
 use super::sixteen::Eight;
 use super::{Codes, Simd};
+use crate::e4m3;
+use crate::quant::E2M1;
 use half::f16;
 use std::array::from_fn;
 
@@ -41,6 +43,12 @@ impl Simd for Scalar {
         // SAFETY: the trait's contract: eight bf16 lie at `at`.
         let halves = unsafe { at.cast::<[u16; 8]>().read_unaligned() };
         Self(halves.map(|h| f32::from_bits(u32::from(h) << 16)))
+    }
+    #[inline(always)]
+    unsafe fn load_f8_part(at: *const u8) -> Self {
+        // SAFETY: the trait's contract: eight bytes lie at `at`.
+        let codes = unsafe { at.cast::<[u8; 8]>().read() };
+        Self(codes.map(|code| e4m3::as_f16(code).to_f32()))
     }
     #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
@@ -123,6 +131,10 @@ impl Codes for Scalar {
     #[inline(always)]
     unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
         converted(words.map(|w| w >> AT), 15, 8.0)
+    }
+    #[inline(always)]
+    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self {
+        Self(words.map(|w| E2M1[(w >> AT & 15) as usize]))
     }
     #[inline(always)]
     unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self {

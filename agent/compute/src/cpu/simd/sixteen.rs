@@ -125,6 +125,11 @@ impl<V: Eight> Simd for Pair<V> {
         unsafe { Self(V::load_bf16(at), V::load_bf16(at.add(V::LANES))) }
     }
     #[inline(always)]
+    unsafe fn load_f8_part(at: *const u8) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(V::load_f8_part(at), V::load_f8_part(at.add(V::LANES))) }
+    }
+    #[inline(always)]
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: the trait's contract.
         unsafe {

@@ -4,6 +4,7 @@ use super::dispatch::Kernel;
 use super::sixteen::{LANES, Sixteen};
 use crate::cpu::backend::tests::{isas, noise_floats};
 use crate::cpu::isa::Isa;
+use crate::e4m3;
 
 /// Every lane operation once, over sixteen vectors.
 struct Everything<'a> {
@@ -63,6 +64,43 @@ fn every_instruction_set_gives_the_same_bits() {
     let scalar = run(Isa::Scalar);
     for isa in isas() {
         assert_eq!(run(isa), scalar, "{}", isa.name());
+    }
+}
+
+/// Loads sixteen codes.
+struct Codes([u8; LANES]);
+
+impl Kernel for Codes {
+    type Output = [f32; LANES];
+
+    #[inline(always)]
+    unsafe fn run<V: Sixteen>(self) -> Self::Output {
+        // SAFETY: the instruction set by the caller; there are sixteen codes.
+        unsafe { V::load_f8_part(self.0.as_ptr()).to_array() }
+    }
+}
+
+#[test]
+fn every_instruction_set_reads_every_code_of_e4m3() {
+    for first in (0..=255).step_by(LANES) {
+        let mut codes = [0u8; LANES];
+        codes
+            .iter_mut()
+            .zip(first..=255)
+            .for_each(|(code, next)| *code = next);
+        for isa in isas() {
+            // SAFETY: the kernel has no needs of its own.
+            let values = unsafe { isa.dispatch(Codes(codes)) };
+            for (code, value) in codes.into_iter().zip(values) {
+                let (value, expected) = (value * e4m3::OVER_F16, e4m3::value(code));
+                let same = value.to_bits() == expected.to_bits();
+                let is_nan = value.is_nan() && expected.is_nan();
+                assert!(
+                    same || is_nan,
+                    "{isa:?} {code:#04x}: {value}, not {expected}"
+                );
+            }
+        }
     }
 }
 

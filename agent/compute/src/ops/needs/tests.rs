@@ -6,7 +6,9 @@ use crate::dtype::DType;
 fn check(needs: &OpNeeds, has: impl Fn(OpFeature) -> bool) -> Result<(), String> {
     let check_kv = |kv: KvNeeds| match kv.dtype {
         DType::F32 => Ok(()),
-        DType::F16 | DType::BF16 | DType::U32 | DType::U8 => Err("choose float32".to_owned()),
+        DType::F16 | DType::BF16 | DType::U32 | DType::U8 | DType::F8E4M3 => {
+            Err("choose float32".to_owned())
+        }
     };
     let checked = needs.check_against("toy", has, check_kv);
     checked.map_err(|error| error.to_string())

@@ -16,6 +16,7 @@ pub(in crate::tch) fn attn_paged(op: AttnPaged<'_, TchBackend>) -> Result<(), St
         scale,
         batch,
         kv,
+        kv_scales: _,
         layer,
         window,
         sinks,

@@ -21,6 +21,7 @@ pub(in crate::tch) fn qkv_prep(op: QkvPrep<'_, TchBackend>) -> Result<(), String
         num_q_heads,
         batch,
         kv,
+        kv_scales: _,
         layer,
     } = op;
     let (rows, head_dim) = (batch.num_tokens, kv.head_dim);

@@ -1,6 +1,8 @@
 //! `config.json` and `generation_config.json` of a Hugging Face folder. The keys of a
 //! family are its own business (`model/family/*.rs`).
 
+mod quantization;
+
 use super::fields::Fields;
 use super::{ConfigError, ModelConfig, SamplingDefaults, narrow};
 use crate::model::family::{self, FamilyDef};
@@ -111,10 +113,13 @@ pub(super) fn build_config(
 ) -> Result<(ModelConfig, HfNames), ConfigError> {
     let def = find_family(fields)?;
     let family = def.family();
-    check_quantization(fields, def)?;
+    let fp8 = quantization::read(fields, def)?;
     let text = text_config(fields, def)?;
     let decoder = text.as_ref().unwrap_or(fields);
-    let mut config = (def.config)(&decoder.filled((def.absent)()))?;
+    let mut config = ModelConfig {
+        fp8,
+        ..(def.config)(&decoder.filled((def.absent)()))?
+    };
     if let Some(generation) = generation {
         for id in generation.ids("eos_token_id")? {
             if !config.eos_token_ids.contains(&id) {
@@ -129,21 +134,6 @@ pub(super) fn build_config(
         fields.refuse_unknown(family, &[NEUTRAL, towers].concat())?;
     }
     Ok((config, def.hf_names))
-}
-
-/// Refuses weights that are quantised in another way than the family's may be. Which of them are is seen in the
-/// tensors.
-fn check_quantization(fields: &Fields, def: &FamilyDef) -> Result<(), ConfigError> {
-    const KEY: &str = "quantization_config";
-    let Some(quantization) = fields.object(KEY)? else {
-        return Ok(());
-    };
-    let Some(method) = def.quant_method else {
-        let supported = "unquantised safetensors, or a quantised GGUF file";
-        return Err(fields.unsupported(KEY, "present", supported));
-    };
-    quantization.expect_text("quant_method", method)?;
-    quantization.refuse_unknown(def.family(), &["modules_to_not_convert"])
 }
 
 /// The decoder's keys in a file that describes other parts of the model, too.

@@ -3,7 +3,9 @@
 use super::fields::Fields;
 use super::hf::build_config;
 use super::*;
+use crate::weights::Fp8;
 use serde_json::{Value, json};
+use std::num::NonZero;
 
 fn llama() -> Value {
     json!({
@@ -187,6 +189,63 @@ fn notes_and_settings_of_generation_change_nothing() {
     ] {
         assert_eq!(with(key, value).unwrap(), plain, "{key}");
     }
+}
+
+#[test]
+fn matrices_of_e4m3_are_described_by_their_blocks() {
+    let fp8 = |rest: Value| {
+        let mut config = json!({"quant_method": "fp8"});
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(rest.as_object().unwrap().clone());
+        with("quantization_config", config).map(|config| config.fp8)
+    };
+    let published = json!({
+        "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 64],
+        "modules_to_not_convert": ["lm_head"], "scale_fmt": "ue8m0", "dequantize": false,
+    });
+    let len = |len| NonZero::new(len).unwrap();
+    assert_eq!(
+        fp8(published).unwrap(),
+        Some(Fp8::Blocks([len(128), len(64)]))
+    );
+    let whole = json!({"activation_scheme": "static", "ignored_layers": ["lm_head"]});
+    assert_eq!(fp8(whole).unwrap(), Some(Fp8::WholeMatrix));
+    assert_eq!(
+        fp8(json!({"weight_block_size": null})).unwrap(),
+        Some(Fp8::WholeMatrix)
+    );
+    for (rest, expected) in [
+        (
+            json!({"weight_block_size": [128]}),
+            "weight_block_size is [128], expected the rows and columns",
+        ),
+        (
+            json!({"weight_block_size": [128, 0]}),
+            "weight_block_size is [128,0], expected the rows",
+        ),
+        (
+            json!({"fmt": "e5m2"}),
+            "quantization_config.fmt is e5m2, which is not supported",
+        ),
+        (
+            json!({"scale_fmt": "int8"}),
+            "quantization_config.scale_fmt is int8",
+        ),
+        (
+            json!({"weight_bits": 8}),
+            "quantization_config.weight_bits is 8, a key that llama",
+        ),
+    ] {
+        let message = fp8(rest).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    let message = refusal("quantization_config", json!({"bits": 4}));
+    assert!(
+        message.contains("quantization_config.quant_method is missing"),
+        "{message}"
+    );
 }
 
 #[test]

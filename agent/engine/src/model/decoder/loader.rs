@@ -8,7 +8,7 @@ use crate::model::load_error::LoadError;
 use crate::model::rope;
 use crate::model::step::StepLimits;
 use crate::weights::{LayerRole, Matrix, Mxfp4, Role, Weights};
-use pd_compute::{Backend, DType, Epilogue, ExpertSource};
+use pd_compute::{Backend, DType, Epilogue, ExpertSource, KvScales};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
@@ -154,7 +154,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         columns: usize,
     ) -> Result<Matrix<'a>, LoadError> {
         let matrix = self.weights.matrix(role, rows, columns)?;
-        self.used.insert(matrix.name().to_owned());
+        self.used.extend(matrix.names().map(str::to_owned));
         Ok(matrix)
     }
 
@@ -165,8 +165,13 @@ impl<'a, B: Backend> Loader<'a, B> {
         heads: (usize, usize),
     ) -> Result<Matrix<'a>, LoadError> {
         let matrix = self.weights.rotated(role, heads, self.config.hidden_size)?;
-        self.used.insert(matrix.name().to_owned());
+        self.used.extend(matrix.names().map(str::to_owned));
         Ok(matrix)
+    }
+
+    /// Of what a layer of attention keeps, where that is in E4M3.
+    pub(in crate::model) fn kv_scales(&self, layer: usize) -> Result<KvScales, LoadError> {
+        Ok(self.weights.kv_scales(layer)?)
     }
 
     /// The matrix of the blocks and the scales of two roles.

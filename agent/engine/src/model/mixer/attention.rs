@@ -10,7 +10,8 @@ use crate::model::kv_pool_spec::{KvGroupSpec, LayerPlace};
 use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Role};
 use pd_compute::{
-    AttnPaged, AttnValues, Backend, DeviceBuffer, Epilogue, Linear, OpFeature, QkvPrep, Strided,
+    AttnPaged, AttnValues, Backend, DeviceBuffer, Epilogue, KvScales, Linear, OpFeature, QkvPrep,
+    Strided,
 };
 
 /// Attention of a layer on a device.
@@ -19,6 +20,8 @@ pub(crate) struct AttentionLayer<B: Backend> {
     config: Attention,
     rotary_dim: usize,
     place: LayerPlace,
+    /// Of a pool of E4M3.
+    kv_scales: KvScales,
     /// The rows of q, k and v, and of the gates of q's heads.
     qkv: B::Weight,
     /// `F32 [qkv width]`.
@@ -117,6 +120,7 @@ impl<B: Backend> AttentionLayer<B> {
             config: *config,
             rotary_dim: loader.rotary_dim(config.rope),
             place: loader.pool().pages_of(layer),
+            kv_scales: loader.kv_scales(layer)?,
             qkv: loader.pack(&qkv, false)?,
             bias: qkv_bias.then(|| loader.joined(&biases)).transpose()?,
             q_norm,
@@ -143,6 +147,7 @@ impl<B: Backend> AttentionLayer<B> {
             rows,
         };
         cx.backend.norm_linear(cx.norm(&space.x, norm, rows), qkv);
+        let kv = &cx.step.kv[self.place.group];
         cx.backend.qkv_prep(QkvPrep {
             qkv: &space.projected,
             row_stride: self.config.row_width(),
@@ -154,7 +159,8 @@ impl<B: Backend> AttentionLayer<B> {
             rotary_dim: self.rotary_dim,
             num_q_heads: self.config.num_heads,
             batch,
-            kv: &cx.step.kv[self.place.group],
+            kv,
+            kv_scales: self.kv_scales.of_pool(kv.dtype),
             layer: self.place.ordinal,
         });
     }
@@ -163,13 +169,15 @@ impl<B: Backend> AttentionLayer<B> {
         let projected = &cx.space.projected;
         let row_stride = self.config.row_width();
         let gates = projected.slice(self.config.qkv_width()..projected.len());
+        let kv = &cx.step.kv[self.place.group];
         cx.backend.attn_paged(AttnPaged {
             q: projected,
             q_row_stride: row_stride,
             num_q_heads: self.config.num_heads,
             scale: self.config.scale,
             batch: cx.step.batch,
-            kv: &cx.step.kv[self.place.group],
+            kv,
+            kv_scales: self.kv_scales.of_pool(kv.dtype),
             layer: self.place.ordinal,
             window: self.config.window,
             sinks: self.sinks.as_ref(),

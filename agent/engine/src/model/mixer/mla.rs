@@ -12,8 +12,8 @@ use crate::model::kv_pool_spec::{KvGroupSpec, LayerPlace};
 use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Matrix, Role};
 use pd_compute::{
-    AttnPaged, AttnValues, Backend, Epilogue, HeadLinear, HeadRows, Linear, MlaPrep, OpFeature,
-    RmsNorm, WriteMode,
+    AttnPaged, AttnValues, Backend, Epilogue, HeadLinear, HeadRows, KvScales, Linear, MlaPrep,
+    OpFeature, RmsNorm, WriteMode,
 };
 
 /// Of the norms within this kind of attention; the configuration has that of the others.
@@ -152,11 +152,12 @@ impl<B: Backend> MlaLayer<B> {
         let kv_b = loader.matrix(role(LayerRole::KvB), num_heads * head_rows, rank)?;
         let keys_of = |head| head * head_rows..head * head_rows + nope_dim;
         let values_of = |head| head * head_rows + nope_dim..(head + 1) * head_rows;
-        let absorb: Vec<_> = (0..num_heads)
-            .map(|head| kv_b.columns(keys_of(head), 0..rank))
-            .collect();
         let values: Vec<_> = (0..num_heads)
             .map(|head| kv_b.rows(values_of(head)))
+            .collect();
+        let kv_b = kv_b.expanded();
+        let absorb: Vec<_> = (0..num_heads)
+            .map(|head| kv_b.columns(keys_of(head), 0..rank))
             .collect();
         let o = loader.matrix(role(LayerRole::O), hidden, config.v_width())?;
         Ok(Self {
@@ -243,6 +244,7 @@ impl<B: Backend> MlaLayer<B> {
             scale,
             batch: cx.step.batch,
             kv: &cx.step.kv[self.place.group],
+            kv_scales: KvScales::ONE,
             layer: self.place.ordinal,
             window: None,
             sinks: None,

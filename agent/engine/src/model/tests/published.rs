@@ -5,10 +5,12 @@ use super::paper::Paper;
 use super::*;
 use crate::model::decoder::Decoder;
 use crate::model::decoder::loader::Loader;
+use crate::weights::Fp8;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
+use std::num::NonZero;
 
 /// Names of a line of `tensors.txt`: a number in a name may be a set, as `{0..2,5}`.
 fn expanded(name: &str) -> Vec<String> {
@@ -141,12 +143,12 @@ fn every_tensor_of_deepseek_v3_is_loaded_or_a_draft() {
 }
 
 #[test]
-fn weights_of_deepseek_v3_in_fp8_are_refused_before_they_are_read() {
+fn deepseek_v3_says_the_blocks_of_its_scales() {
     let (config, _) = files_of("deepseek-v3");
     let folder = folder_of(&config, "");
-    let refused = ModelFiles::open(folder.path()).unwrap_err().to_string();
-    let expected = "quantization_config is present, which is not supported";
-    assert!(refused.contains(expected), "{refused}");
+    let (config, _) = crate::model::config::hf::read_config(folder.path()).unwrap();
+    let side = NonZero::new(128).unwrap();
+    assert_eq!(config.fp8, Some(Fp8::Blocks([side, side])));
 }
 
 /// A whole one would take minutes to expand; each layer of the tiny one has the same tensors.

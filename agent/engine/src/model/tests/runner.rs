@@ -95,7 +95,13 @@ pub(super) fn backend() -> CpuBackend {
 
 impl<B: Backend> Runner<B> {
     pub(super) fn new(backend: B, path: &Path, sizes: Sizes) -> Self {
-        let dtype = backend.activation_dtype();
+        let kv_dtype = backend.activation_dtype();
+        Self::with_kv(backend, path, sizes, kv_dtype)
+    }
+
+    /// With keys and values in a dtype of their own.
+    pub(super) fn with_kv(backend: B, path: &Path, sizes: Sizes, dtype: DType) -> Self {
+        let activations = backend.activation_dtype();
         let page_size = sizes.page_size;
         let model = load(&backend, &ModelFiles::open(path).unwrap(), sizes.step).unwrap();
         let num_pages = sizes.max_seqs * sizes.max_seq_len / page_size;
@@ -127,8 +133,12 @@ impl<B: Backend> Runner<B> {
         let num_slots = SLOTS_PER_SEQ * sizes.max_seqs;
         let states = |spec: &StateSpec| {
             let len = num_slots * spec.item_elements();
-            let region =
-                backend.alloc_exportable(spec.name, spec.dtype.of(dtype), len, Reach::Process);
+            let region = backend.alloc_exportable(
+                spec.name,
+                spec.dtype.of(activations),
+                len,
+                Reach::Process,
+            );
             spec.view::<B>(region.unwrap(), num_slots)
         };
         Self {

@@ -75,11 +75,13 @@ fn tile_kernel(format: WeightFormat, rows: usize) -> TileKernel {
         WeightFormat::F32 => tile_of::<walk::F32>(rows),
         WeightFormat::F16 => tile_of::<walk::F16>(rows),
         WeightFormat::BF16 => tile_of::<walk::Bf16>(rows),
+        WeightFormat::F8E4M3 { .. } => tile_of::<walk::F8E4M3>(rows),
         WeightFormat::Q8_0 => tile_of::<walk::Q8_0>(rows),
         WeightFormat::Q4_0 => tile_of::<walk::Q4_0>(rows),
         WeightFormat::Q4_1 => tile_of::<walk::Q4_1>(rows),
         WeightFormat::Q4K => tile_of::<walk::Q4K>(rows),
         WeightFormat::Q6K => tile_of::<walk::Q6K>(rows),
+        WeightFormat::Mxfp4 => tile_of::<walk::Mxfp4>(rows),
     }
 }
 
@@ -96,10 +98,12 @@ fn panel_kernel(format: WeightFormat) -> PanelKernel {
         WeightFormat::F32 => panel::<walk::F32>,
         WeightFormat::F16 => panel::<walk::F16>,
         WeightFormat::BF16 => panel::<walk::Bf16>,
+        WeightFormat::F8E4M3 { .. } => panel::<walk::F8E4M3>,
         WeightFormat::Q8_0 => panel::<walk::Q8_0>,
         WeightFormat::Q4_0 => panel::<walk::Q4_0>,
         WeightFormat::Q4_1 => panel::<walk::Q4_1>,
         WeightFormat::Q4K => panel::<walk::Q4K>,
         WeightFormat::Q6K => panel::<walk::Q6K>,
+        WeightFormat::Mxfp4 => panel::<walk::Mxfp4>,
     }
 }

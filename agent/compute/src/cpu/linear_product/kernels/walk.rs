@@ -10,7 +10,8 @@
 use super::sink::Sink;
 use crate::cpu::pack::BLOCK_LANES;
 use crate::cpu::pack::layout::{
-    HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
+    F8_HEADER, FLOATS, HALVES, MXFP4_GROUP, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER,
+    Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
 };
 use crate::cpu::simd::Codes;
 
@@ -33,11 +34,13 @@ pub(super) trait Walk {
 pub(super) struct F32;
 pub(super) struct F16;
 pub(super) struct Bf16;
+pub(super) struct F8E4M3;
 pub(super) struct Q8_0;
 pub(super) struct Q4_0;
 pub(super) struct Q4_1;
 pub(super) struct Q4K;
 pub(super) struct Q6K;
+pub(super) struct Mxfp4;
 
 impl Lanes {
     /// `W` vectors of a row of elements of `size` bytes, which begins `row` bytes into the block.
@@ -65,6 +68,24 @@ impl Lanes {
     unsafe fn f16<V: Codes, const W: usize>(self, row: usize) -> [V; W] {
         // SAFETY: by the contract of `read`.
         unsafe { self.read::<V, _, W>(row, 2, |at| V::load_f16(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn f32<V: Codes, const W: usize>(self, row: usize) -> [V; W] {
+        // SAFETY: by the contract of `read`.
+        unsafe { self.read::<V, _, W>(row, 4, |at| V::load(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn bf16<V: Codes, const W: usize>(self, row: usize) -> [V; W] {
+        // SAFETY: by the contract of `read`.
+        unsafe { self.read::<V, _, W>(row, 2, |at| V::load_bf16(at.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn f8<V: Codes, const W: usize>(self, row: usize) -> [V; W] {
+        // SAFETY: by the contract of `read`.
+        unsafe { self.read::<V, _, W>(row, 1, |at| V::load_f8_part(at)) }
     }
 
     #[inline(always)]
@@ -121,6 +142,11 @@ struct Centred<V, const W: usize> {
     scales: [V; W],
 }
 
+/// `scale · value`, of four bits as E2M1.
+struct Floats<V, const W: usize> {
+    scales: [V; W],
+}
+
 /// `scale · code + minimum`.
 struct Shifted<V, const W: usize> {
     scales: [V; W],
@@ -134,6 +160,18 @@ impl<V: Codes, const W: usize> NibbleWeights<V, W> for Centred<V, W> {
         for i in 0..W {
             // SAFETY: the instruction set is there.
             weights[i] = unsafe { weights[i].mul(V::nibble_less_8::<AT>(words[i])) };
+        }
+        weights
+    }
+}
+
+impl<V: Codes, const W: usize> NibbleWeights<V, W> for Floats<V, W> {
+    #[inline(always)]
+    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W] {
+        let mut weights = self.scales;
+        for i in 0..W {
+            // SAFETY: the instruction set is there.
+            weights[i] = unsafe { weights[i].mul(V::e2m1::<AT>(words[i])) };
         }
         weights
     }
@@ -165,10 +203,7 @@ impl Walk for F32 {
     unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
         for i in 0..k {
             // SAFETY: row `i` of `k` rows of 32 f32.
-            unsafe {
-                let row = i * BLOCK_LANES * 4;
-                sink.take(lanes.read::<V, _, W>(row, 4, |at| V::load(at.cast())));
-            }
+            unsafe { sink.take(lanes.f32(i * FLOATS)) };
         }
     }
 }
@@ -206,6 +241,28 @@ impl Walk for Bf16 {
     }
 }
 
+impl Walk for F8E4M3 {
+    #[inline(always)]
+    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
+        // SAFETY: a packed block begins with this number, which is 1 at least.
+        let scale_len = unsafe { lanes.block.cast::<usize>().read_unaligned() };
+        let (mut at, mut left) = (F8_HEADER, k);
+        while left > 0 {
+            let len = left.min(scale_len);
+            // SAFETY: the next group: a row of scales, `len` rows of bytes.
+            unsafe {
+                let scales = lanes.f32::<V, W>(at);
+                for i in 0..len {
+                    let values = lanes.f8(at + FLOATS + i * BLOCK_LANES);
+                    sink.take(products(scales, values));
+                }
+            }
+            at += FLOATS + len * BLOCK_LANES;
+            left -= len;
+        }
+    }
+}
+
 impl Walk for Q8_0 {
     #[inline(always)]
     unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
@@ -232,6 +289,20 @@ impl Walk for Q4_0 {
             unsafe {
                 let scales = lanes.f16(group);
                 lanes.walk_nibbles(group + HALVES, sink, &Centred { scales });
+            }
+        }
+    }
+}
+
+impl Walk for Mxfp4 {
+    #[inline(always)]
+    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
+        for group in 0..k / 32 {
+            let group = group * MXFP4_GROUP;
+            // SAFETY: one of k / 32 groups: a row of scales, four rows of words.
+            unsafe {
+                let scales = lanes.bf16(group);
+                lanes.walk_nibbles(group + HALVES, sink, &Floats { scales });
             }
         }
     }

@@ -54,7 +54,7 @@ impl KeyPlaces {
                     let keys = self.within(first_key);
                     let rows_of_keys = rows[keys.start - first_key..].iter_mut();
                     for (row, at) in rows_of_keys.zip(&self.at[keys]) {
-                        *row = load::<V>(layer, at + first_dim, dims);
+                        *row = load::<V>(layer, 0, at + first_dim, dims);
                     }
                     let columns = V::transpose(rows);
                     for (d, column) in columns.into_iter().enumerate() {
@@ -85,6 +85,8 @@ impl KeyPlaces {
     ) -> [*const f32; ATTN_BLOCK_LEN] {
         let (layer, value_dim) = (&op.layer, op.value_dim);
         let dim = value_dim.next_multiple_of(LANES);
+        // A value that is a part of its key has the key's scale.
+        let kv = usize::from(op.to_value > 0);
         let mut values = [std::ptr::null(); ATTN_BLOCK_LEN];
         let keys = self.keys.clone();
         let placed = values[keys.clone()].iter_mut().zip(&self.at[keys.clone()]);
@@ -95,12 +97,14 @@ impl KeyPlaces {
                     // SAFETY: the place is a written slot of the region.
                     *value = unsafe { region.as_ptr().add(at) };
                 }
-                Region::F32(_) | Region::F16(_) | Region::BF16(_) => {
+                Region::F32(_) | Region::F16(_) | Region::BF16(_) | Region::F8E4M3(_) => {
                     let row = &mut out[key * dim..(key + 1) * dim];
                     for (v, chunk) in row.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                         let dims = LANES.min(value_dim - v * LANES);
                         // SAFETY: the instruction set by the caller; a written slot.
-                        unsafe { load::<V>(layer, at + v * LANES, dims).store(chunk.as_mut_ptr()) };
+                        unsafe {
+                            load::<V>(layer, kv, at + v * LANES, dims).store(chunk.as_mut_ptr());
+                        }
                     }
                     *value = row.as_ptr();
                 }
@@ -110,18 +114,26 @@ impl KeyPlaces {
     }
 }
 
-/// `dims` elements of the region from `at`, the other lanes zero.
+/// `dims` elements of a K (`kv` 0) or a V (`kv` 1) of the region from `at`, the other lanes zero.
 ///
 /// # Safety
 /// On the queue, with the instruction set of `V`; the elements lie in the region.
 #[inline(always)]
-unsafe fn load<V: Sixteen>(layer: &KvLayer, at: usize, dims: usize) -> V {
+unsafe fn load<V: Sixteen>(layer: &KvLayer, kv: usize, at: usize, dims: usize) -> V {
     // SAFETY: the caller's; a part is copied before it is loaded, so nothing past it is read.
     unsafe {
         match &layer.region {
             Region::F32(region) if dims == LANES => V::load(region.as_ptr().add(at)),
             Region::F16(region) if dims == LANES => V::load_f16(region.as_ptr().add(at)),
             Region::BF16(region) if dims == LANES => V::load_bf16(region.as_ptr().add(at)),
+            Region::F8E4M3(region) => {
+                let values = if dims == LANES {
+                    V::load_f8_part(region.as_ptr().add(at))
+                } else {
+                    V::load_f8_part(padded(region.slice_mut(at..at + dims)).as_ptr())
+                };
+                values.mul(V::splat(layer.f8_factor(kv)))
+            }
             Region::F32(region) => V::load_part(region.slice_mut(at..at + dims), 0.0),
             Region::F16(region) => V::load_f16(padded(region.slice_mut(at..at + dims)).as_ptr()),
             Region::BF16(region) => V::load_bf16(padded(region.slice_mut(at..at + dims)).as_ptr()),
@@ -129,8 +141,8 @@ unsafe fn load<V: Sixteen>(layer: &KvLayer, at: usize, dims: usize) -> V {
     }
 }
 
-fn padded(part: &[u16]) -> [u16; LANES] {
-    let mut lanes = [0; LANES];
+fn padded<T: Copy + Default>(part: &[T]) -> [T; LANES] {
+    let mut lanes = [T::default(); LANES];
     lanes[..part.len()].copy_from_slice(part);
     lanes
 }

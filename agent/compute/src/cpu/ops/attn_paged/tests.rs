@@ -6,6 +6,7 @@ use crate::buffer::DeviceBuffer as _;
 use crate::cpu::Isa;
 use crate::cpu::backend::tests::{isas, mk_backend, words, zeros};
 use crate::dtype::DType;
+use crate::kv::KvScales;
 use crate::ops::{AttnPaged, AttnValues, Backend, BatchView};
 use case::{Case, Form, PLAIN, Way};
 use proptest::prelude::*;
@@ -30,7 +31,7 @@ fn mk_case(kv_lens: &[usize], head_dim: usize, dtype: DType) -> Case {
 #[test]
 fn attention_is_the_textbook_formula() {
     for head_dim in [8, 16, 64, 80] {
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::F8E4M3] {
             let case = mk_case(&[70, 1], head_dim, dtype);
             for isa in isas() {
                 let outs = case.compute(&Way { isa, ..PLAIN });
@@ -106,6 +107,7 @@ fn a_page_beyond_the_pool_faults_the_queue() {
         scale: 1.0,
         batch: &batch,
         kv: &kv,
+        kv_scales: KvScales::ONE,
         layer: 0,
         window: None,
         sinks: None,
@@ -188,7 +190,7 @@ proptest! {
     fn bits_do_not_depend_on_the_way(
         kv_lens in prop::collection::vec(1usize..200, 1..4),
         head_dim in prop::sample::select(vec![8usize, 16, 32, 64, 80]),
-        dtype in prop::sample::select(vec![DType::F32, DType::F16, DType::BF16]),
+        dtype in prop::sample::select(vec![DType::F32, DType::F16, DType::BF16, DType::F8E4M3]),
         group in 1usize..5,
         isa in prop::sample::select(isas().collect::<Vec<_>>()),
         threads in 1usize..4,
@@ -209,7 +211,7 @@ proptest! {
     fn every_form_is_the_textbook_formula(
         kv_len in 1usize..200,
         head_dim in prop::sample::select(vec![8usize, 16, 64, 80]),
-        dtype in prop::sample::select(vec![DType::F32, DType::BF16]),
+        dtype in prop::sample::select(vec![DType::F32, DType::BF16, DType::F8E4M3]),
         group in 1usize..5,
         isa in prop::sample::select(isas().collect::<Vec<_>>()),
         page_size in prop::sample::select(vec![1usize, 16, 64]),

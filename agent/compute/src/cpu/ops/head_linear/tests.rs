@@ -55,6 +55,7 @@ fn product(isa: Isa, threads: usize, rows: std::ops::Range<usize>) -> Vec<f32> {
             n,
             k,
             bytes: bytemuck::cast_slice(weight),
+            scales: &[],
         })
         .collect();
     let x: Vec<f32> = rows.clone().flat_map(x_of).collect();

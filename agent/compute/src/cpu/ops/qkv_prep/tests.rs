@@ -1,12 +1,13 @@
 //! Facts about preparing queries, keys and values.
 
-use crate::buffer::DeviceBuffer as _;
+use crate::buffer::{DeviceBuffer as _, Ticket as _};
 use crate::cpu::backend::tests::{
     floats, isas, mk_backend, noise_floats, read_floats, words, zeros,
 };
-use crate::cpu::{CpuBackend, Isa};
+use crate::cpu::{CpuBackend, CpuBuffer, Isa};
 use crate::dtype::DType;
-use crate::kv::{KvCutView, KvGroupView, NO_SLOT};
+use crate::e4m3;
+use crate::kv::{KvCutView, KvGroupView, KvScales, NO_SLOT};
 use crate::ops::{Backend, BatchView, QkvPrep, RopeTable};
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ const ROW: usize = (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM;
 const PAGE_SIZE: usize = 4;
 const LAYERS: usize = 3;
 const LAYER: usize = 1;
+const POOL_LEN: usize = 3 * KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
 const POSITIONS: [u32; 3] = [5, 6, 900];
 const SLOTS: [u32; 3] = [9, NO_SLOT, 2];
 
@@ -33,11 +35,22 @@ fn prepare_rows(
     rotary_dim: usize,
 ) -> (Vec<f32>, Vec<f32>) {
     let backend = mk_backend(threads, isa);
-    let pool_len = 3 * KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
-    let region = zeros(&backend, pool_len);
+    let region = zeros(&backend, POOL_LEN);
+    let qkv = prepare_in(&backend, &region, KvScales::ONE, row_stride, rotary_dim);
+    (qkv, read_floats(&backend, &region))
+}
+
+/// The queries; keys and values are in the region.
+fn prepare_in(
+    backend: &CpuBackend,
+    region: &CpuBuffer,
+    scales: KvScales,
+    row_stride: usize,
+    rotary_dim: usize,
+) -> Vec<f32> {
     let cut = KvCutView::page_first(region.clone(), 0..LAYERS, 2, KV_HEADS, PAGE_SIZE, HEAD_DIM);
     let kv = KvGroupView::<CpuBackend> {
-        dtype: DType::F32,
+        dtype: region.dtype(),
         page_size: PAGE_SIZE,
         num_pages: 3,
         num_kv_heads: KV_HEADS,
@@ -45,22 +58,22 @@ fn prepare_rows(
         tensors: 2,
         cuts: Arc::new([cut]),
     };
-    let none = words(&backend, &[]);
+    let none = words(backend, &[]);
     let batch = BatchView {
         num_tokens: 3,
         num_seqs: 1,
         token_ids: none.clone(),
-        positions: words(&backend, &POSITIONS),
+        positions: words(backend, &POSITIONS),
         q_indptr: none.clone(),
         kv_lens: none.clone(),
         page_table: none,
         page_table_stride: 0,
-        out_slots: words(&backend, &SLOTS),
+        out_slots: words(backend, &SLOTS),
     };
-    let rope = zeros(&backend, 3 * HEAD_DIM);
+    let rope = zeros(backend, 3 * HEAD_DIM);
     backend.rope_table(RopeTable {
         positions: &batch.positions,
-        inv_freq: &floats(&backend, &[1.0, 0.1, 0.01, 0.001]),
+        inv_freq: &floats(backend, &[1.0, 0.1, 0.01, 0.001]),
         factor: 1.0,
         out: &rope,
         rows: 3,
@@ -70,12 +83,12 @@ fn prepare_rows(
         rows.extend(row);
         rows.resize(rows.len() + row_stride - ROW, f32::NAN);
     }
-    let qkv = floats(&backend, &rows);
-    let norms = floats(&backend, &noise_floats(2, 2 * HEAD_DIM));
+    let qkv = floats(backend, &rows);
+    let norms = floats(backend, &noise_floats(2, 2 * HEAD_DIM));
     backend.qkv_prep(QkvPrep {
         qkv: &qkv,
         row_stride,
-        bias: Some(&floats(&backend, &noise_floats(3, ROW))),
+        bias: Some(&floats(backend, &noise_floats(3, ROW))),
         q_norm: Some(&norms.slice(0..HEAD_DIM)),
         k_norm: Some(&norms.slice(HEAD_DIM..2 * HEAD_DIM)),
         eps: 1e-6,
@@ -84,9 +97,10 @@ fn prepare_rows(
         num_q_heads: Q_HEADS,
         batch: &batch,
         kv: &kv,
+        kv_scales: scales,
         layer: LAYER,
     });
-    (read_floats(&backend, &qkv), read_floats(&backend, &region))
+    read_floats(backend, &qkv)
 }
 
 /// One head: bias, norm, rotation, in f64.
@@ -184,5 +198,29 @@ fn without_rotary_dimensions_nothing_is_rotated() {
         let normed = |i| head(i) / (mean + 1e-6).sqrt() * f64::from(weight[i]);
         let expected: Vec<f64> = (0..HEAD_DIM).map(normed).collect();
         assert_near(&qkv[row * ROW..][..HEAD_DIM], &expected);
+    }
+}
+
+#[test]
+fn a_pool_of_e4m3_holds_the_nearest_codes_and_counts_what_lies_beyond() {
+    let (queries, plain) = prepare(Isa::Scalar, 1);
+    // Scales by which some of the keys lie beyond 448, and none of the values.
+    let scales = KvScales { k: 0.003, v: 0.75 };
+    for isa in isas() {
+        let backend = mk_backend(2, isa);
+        let region = backend.alloc("kv", DType::F8E4M3, POOL_LEN).unwrap();
+        let qkv = prepare_in(&backend, &region, scales, ROW, HEAD_DIM);
+        assert_eq!(qkv, queries, "queries are not rounded");
+        let codes: Vec<u8> = backend.read(&region).wait().unwrap().as_slice().to_vec();
+        let kv_len = PAGE_SIZE * HEAD_DIM;
+        let mut beyond = 0;
+        for (at, (code, value)) in codes.iter().zip(&plain).enumerate() {
+            let is_value = at / kv_len % 2 == 1;
+            let stored = value / if is_value { scales.v } else { scales.k };
+            beyond += u64::from(stored.abs() > 448.0);
+            assert_eq!(*code, e4m3::rounded(stored), "{at}: {stored}");
+        }
+        assert!(beyond > 0);
+        assert_eq!(backend.kv_saturations(), beyond);
     }
 }

@@ -145,6 +145,7 @@ impl<'a> Keys<'a> {
             ropes: vec![self.rope(attention.head_dim)?],
             layers: vec![layer; num_layers],
             tie_word_embeddings: self.gguf.tensor("output.weight").is_none(),
+            fp8: None,
             bos_token_id: self.token_id("tokenizer.ggml.bos_token_id")?,
             eos_token_ids: eos_token_ids(self)?,
         })

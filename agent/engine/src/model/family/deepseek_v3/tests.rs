@@ -65,6 +65,7 @@ fn expected() -> ModelConfig {
         }],
         layers: [layers(dense, 3), layers(experts, 58)].concat(),
         tie_word_embeddings: false,
+        fp8: None,
         bos_token_id: Some(0),
         eos_token_ids: vec![1],
     }
@@ -166,7 +167,7 @@ fn what_the_layers_do_not_compute_is_refused() {
         (
             "quantization_config",
             json!({"quant_method": "awq"}),
-            "quantization_config is present",
+            "quantization_config.quant_method is awq",
         ),
     ] {
         let message = refusal(NAME, key, value);

@@ -2,11 +2,13 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "test values are small")]
 
+use crate::buffer::DeviceBuffer as _;
 use crate::cpu::backend::tests::{floats, mk_backend, noise_floats, read_floats, words, zeros};
-use crate::cpu::{CpuBackend, Isa};
+use crate::cpu::{CpuBackend, CpuBuffer, Isa};
 use crate::dtype::DType;
+use crate::e4m3;
 use crate::export::Reach;
-use crate::kv::{KvCutView, KvGroupView};
+use crate::kv::{KvCutView, KvGroupView, KvScales};
 use crate::ops::{AttnPaged, AttnValues, Backend, BatchView, Strided};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -88,11 +90,19 @@ impl Case {
         noise_floats(seq as u64, self.kv_lens[seq] * self.q_len())
     }
 
+    /// In E4M3, twice a K and three halves of a V are stored.
+    fn kv_scales(&self) -> KvScales {
+        KvScales { k: 0.5, v: 1.5 }.of_pool(self.dtype)
+    }
+
     /// `[position][kv_head][head_dim]`, as the pool's dtype holds them.
     pub(super) fn keys(&self, seq: usize, values: bool) -> Vec<f32> {
         let seed = 1000 + 2 * seq as u64 + u64::from(values);
         let len = self.kv_lens[seq] * self.num_kv_heads * self.head_dim;
+        let KvScales { k, v } = self.kv_scales();
+        let scale = if values { v } else { k };
         let round = |x: f32| match self.dtype {
+            DType::F8E4M3 => scale * e4m3::value(e4m3::rounded(x / scale)),
             DType::F16 => f16::from_f32(x).to_f32(),
             DType::BF16 => bf16::from_f32(x).to_f32(),
             DType::F32 | DType::U32 | DType::U8 => x,
@@ -219,6 +229,7 @@ impl Case {
                 scale: 1.0 / (self.head_dim as f32).sqrt(),
                 batch: &batch,
                 kv: &kv,
+                kv_scales: self.kv_scales(),
                 layer: way.layer,
                 window: form.window,
                 sinks: form.has_sinks.then_some(&sinks),
@@ -267,6 +278,7 @@ impl Case {
             page_size,
             self.head_dim,
         );
+        let KvScales { k, v } = self.kv_scales();
         let mut data = vec![f32::NAN; len];
         let mut page_table = vec![u32::MAX; self.kv_lens.len() * stride];
         let mut next = way.page_shift;
@@ -285,29 +297,15 @@ impl Case {
                             + kv * cut.kv_stride
                             + slot * cut.slot_stride;
                         let from = (position * self.num_kv_heads + head) * self.head_dim;
-                        data[at..at + self.head_dim]
-                            .copy_from_slice(&keys[kv][from..from + self.head_dim]);
+                        let stored = keys[kv][from..from + self.head_dim].iter();
+                        let stored = stored.map(|x| x / [k, v][kv]);
+                        let places = data[at..at + self.head_dim].iter_mut();
+                        places.zip(stored).for_each(|(place, x)| *place = x);
                     }
                 }
             }
         }
-        match self.dtype {
-            DType::F16 => {
-                let data: Vec<_> = data
-                    .into_iter()
-                    .map(|x| f16::from_f32(x).to_bits())
-                    .collect();
-                backend.upload(&region, &data);
-            }
-            DType::BF16 => {
-                let data: Vec<_> = data
-                    .into_iter()
-                    .map(|x| bf16::from_f32(x).to_bits())
-                    .collect();
-                backend.upload(&region, &data);
-            }
-            DType::F32 | DType::U32 | DType::U8 => backend.upload(&region, &data),
-        }
+        upload(backend, &region, data);
         let kv = KvGroupView {
             dtype: self.dtype,
             page_size,
@@ -318,5 +316,30 @@ impl Case {
             cuts: Arc::new([cut]),
         };
         (kv, page_table, stride)
+    }
+}
+
+/// Values as the pool's dtype has them.
+fn upload(backend: &CpuBackend, region: &CpuBuffer, data: Vec<f32>) {
+    match region.dtype() {
+        DType::F16 => {
+            let data: Vec<_> = data
+                .into_iter()
+                .map(|x| f16::from_f32(x).to_bits())
+                .collect();
+            backend.upload(region, &data);
+        }
+        DType::BF16 => {
+            let data: Vec<_> = data
+                .into_iter()
+                .map(|x| bf16::from_f32(x).to_bits())
+                .collect();
+            backend.upload(region, &data);
+        }
+        DType::F8E4M3 => {
+            let data: Vec<_> = data.into_iter().map(e4m3::rounded).collect();
+            backend.upload(region, &data);
+        }
+        DType::F32 | DType::U32 | DType::U8 => backend.upload(region, &data),
     }
 }
