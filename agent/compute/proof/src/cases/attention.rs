@@ -144,12 +144,7 @@ impl AttnCase {
         let out = subject.zeros(subject.dtype(), rows * width);
         #[allow(clippy::cast_precision_loss, reason = "test values are small")]
         let scale = 1.0 / (self.head_dim as f32).sqrt();
-        let AttnForm {
-            window,
-            softcap,
-            has_sinks,
-            has_gate,
-        } = self.form;
+        let form = self.form;
         let sinks = subject.floats(&values(5, self.num_kv_heads * self.group));
         // Within wider rows, as the queries are.
         let gates = values(6, rows * row_stride);
@@ -164,11 +159,11 @@ impl AttnCase {
             kv: &kv,
             kv_scales: KvScales::ONE,
             layer: 1,
-            window,
-            sinks: has_sinks.then_some(&sinks),
-            softcap,
+            window: form.window,
+            sinks: form.has_sinks.then_some(&sinks),
+            softcap: form.softcap,
             values: AttnValues::Own,
-            gate: has_gate.then_some(Strided {
+            gate: form.has_gate.then_some(Strided {
                 values: &gates,
                 row_stride,
             }),
