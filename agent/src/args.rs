@@ -24,6 +24,14 @@ pub(crate) use transfer::TransferArgs;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use std::io::Write;
 
+/// The flags after `pd-agent WORD`, if that is the first word; exits if one of them is wrong. Not a clap subcommand,
+/// because SGLang's flags stand at the top level and must keep their form.
+pub(crate) fn after_word<T: Parser>(word: &str) -> Option<T> {
+    let mut words = std::env::args_os().skip(1).peekable();
+    let is_first = words.peek().is_some_and(|first| first == word);
+    is_first.then(|| T::parse_from(words))
+}
+
 /// What `--version` prints after the name.
 #[cfg(feature = "cuda")]
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (with CUDA kernels)");

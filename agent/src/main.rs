@@ -26,12 +26,12 @@ use std::process::ExitCode;
 static ALLOCATOR: pd_allocator::Allocator = pd_allocator::Allocator;
 
 fn main() -> ExitCode {
-    if let Some(args) = replay::ReplayArgs::from_command_line() {
+    if let Some(args) = args::after_word::<replay::ReplayArgs>("replay") {
         let code = replay::run(&args);
         pd_log::flush();
         return code;
     }
-    let ended = match kv_probe::KvProbeArgs::from_command_line() {
+    let ended = match args::after_word::<kv_probe::KvProbeArgs>("kv-probe") {
         Some(args) => kv_probe::run(&args),
         None => wiring::run(args::Args::from_command_line()),
     };

@@ -97,10 +97,12 @@ impl Observer for ObservationFile {
 // === impl Observations ===
 
 impl Observations {
+    /// Nothing of a file without a whole line: its engine has not started.
+    ///
     /// # Errors
     /// When the file cannot be read, or is not one of observations; the error names its line.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path);
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
+        let text = fs::read(path);
         let text = text.with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| {
             let path = path.display();
@@ -108,16 +110,17 @@ impl Observations {
         })
     }
 
-    fn parse(text: &str) -> Result<Self> {
+    fn parse(text: &[u8]) -> Result<Option<Self>> {
         let mut engine = None;
         let mut seen = Vec::new();
-        let mut lines = text.split_inclusive('\n').enumerate().peekable();
-        while let Some((number, line)) = lines.next() {
-            // A process that is killed may leave half a line.
-            if lines.peek().is_none() && !line.ends_with('\n') {
-                break;
-            }
-            let parsed = serde_json::from_str(line);
+        // A process that is killed, and a disk that is full, may leave half a line.
+        let end = text
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |at| at + 1);
+        let lines = text[..end].split_inclusive(|&byte| byte == b'\n');
+        for (number, line) in lines.enumerate() {
+            let parsed = serde_json::from_slice(line);
             match parsed.with_context(|| format!("line {}", number + 1))? {
                 Line::Engine(of_file) => {
                     ensure!(engine.is_none(), "line {}: a second engine", number + 1);
@@ -126,9 +129,12 @@ impl Observations {
                 Line::Seen(observation) => seen.push(*observation),
             }
         }
+        if end == 0 {
+            return Ok(None);
+        }
         let engine = engine.context("no line names its engine")?;
         ensure!(engine.page_size > 0, "its engine has pages of no tokens");
-        Ok(Self { engine, seen })
+        Ok(Some(Self { engine, seen }))
     }
 }
 

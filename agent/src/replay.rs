@@ -11,16 +11,23 @@ use crate::wiring::log_to_stderr;
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 use pd_engine::engine::{Engine, EngineConfig, EngineHandle, FinishReason, GenerateRequest};
-use pd_engine::observe::{Comparison, Observation, ObservedEngine, Observer, Point, compare};
+use pd_engine::observe::{
+    Comparison, Difference, Observation, ObservedEngine, Observer, Point, compare,
+};
 use recording::{Recording, Recordings};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Exit statuses: of what was compared some parts, or nothing could be compared.
-const DIFFERS: u8 = 1;
-const NOT_COMPARED: u8 = 2;
+/// What became of a request, from the best to the worst; the exit status is that of the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Equal,
+    /// It cannot be said.
+    NotCompared,
+    Differs,
+}
 
 /// Keeps what the replaying engine computes.
 #[derive(Debug, Default)]
@@ -34,21 +41,20 @@ impl Observer for Collector {
     }
 }
 
-/// Exits with 0 where all is equal, 1 where something differs, 2 where it cannot be said.
+/// Exits with 0 where all is equal, 1 where something differs, 2 where nothing differs and of something it cannot be said.
 pub(crate) fn run(args: &ReplayArgs) -> ExitCode {
     let ended = log_to_stderr(&args.log_level).and_then(|()| replay(args));
     match ended {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(DIFFERS),
+        Ok(worst) => worst.into(),
         Err(why) => {
             tracing::error!("{why:#}");
-            ExitCode::from(NOT_COMPARED)
+            Outcome::NotCompared.into()
         }
     }
 }
 
-/// Whether all requests are equal.
-fn replay(args: &ReplayArgs) -> Result<bool> {
+/// The worst outcome of a request.
+fn replay(args: &ReplayArgs) -> Result<Outcome> {
     let recordings = Recordings::read(&args.files)?;
     let engine = recordings.engine.clone();
     let wanted: Vec<Recording> = recordings
@@ -62,14 +68,14 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
     );
     let collector = Arc::new(Collector::default());
     let replayer = start(args, &engine, &wanted, collector.clone())?;
-    let mut all_equal = true;
+    let mut worst = Outcome::Equal;
     let mut out = std::io::stdout().lock();
     for recording in &wanted {
-        let (line, is_equal) = replay_one(&replayer, &collector, recording, &engine)?;
+        let (line, outcome) = replay_one(&replayer, &collector, recording, &engine);
         writeln!(out, "{line}").context("cannot write to standard output")?;
-        all_equal &= is_equal;
+        worst = worst.max(outcome);
     }
-    Ok(all_equal)
+    Ok(worst)
 }
 
 /// An engine that computes what the recorded ones computed, one request at a time, with nothing cached.
@@ -107,24 +113,42 @@ fn start(
     Ok(replayer)
 }
 
-/// Its line, and whether it is equal.
+/// Its line, and what became of it.
 fn replay_one(
     replayer: &EngineHandle,
     collector: &Collector,
     recording: &Recording,
     engine: &ObservedEngine,
-) -> Result<(String, bool)> {
+) -> (String, Outcome) {
     let name = recording.name();
     collector.0.lock().clear();
-    compute(replayer, recording.request()?).with_context(|| name.clone())?;
+    let ended = recording.request();
+    let ended = ended.and_then(|request| compute(replayer, request));
     let replayed = std::mem::take(&mut *collector.0.lock());
     let page_size = engine.page_size as usize;
     let compared = compare(&recording.points, &replayed, page_size);
-    let compared = compared.with_context(|| format!("{name}: the replay computed no prompt"))?;
-    Ok(said(&name, &compared, recording))
+    match (compared, ended) {
+        (Some(compared), Ok(())) => said(&name, &compared, recording),
+        // What was computed before it failed is compared, too.
+        (Some(compared), Err(_)) if has_other_bits(&compared) => said(&name, &compared, recording),
+        (_, Err(why)) => (
+            format!("{name}: not compared: {why:#}"),
+            Outcome::NotCompared,
+        ),
+        (None, Ok(())) => (
+            format!("{name}: not compared: the replay computed no prompt"),
+            Outcome::NotCompared,
+        ),
+    }
 }
 
-fn said(name: &str, compared: &Comparison, recording: &Recording) -> (String, bool) {
+/// Whether something differs but that the replay did not get as far.
+fn has_other_bits(compared: &Comparison) -> bool {
+    let is_missing = |it: &Difference| matches!(it, Difference::NoStep { .. });
+    compared.difference.is_some_and(|it| !is_missing(&it))
+}
+
+fn said(name: &str, compared: &Comparison, recording: &Recording) -> (String, Outcome) {
     let Comparison {
         pages,
         states,
@@ -132,18 +156,35 @@ fn said(name: &str, compared: &Comparison, recording: &Recording) -> (String, bo
         difference,
     } = compared;
     let counts = format!("{pages} pages, {states} states, {steps} steps");
-    let mut line = match difference {
-        Some(difference) => format!("{name}: differs {difference} (equal before: {counts})"),
-        None => format!("{name}: equal: {counts}"),
-    };
-    if difference.is_none() && recording.drew_otherwise() {
+    if let Some(difference) = difference {
+        let line = format!("{name}: differs {difference} (equal before: {counts})");
+        return (line, Outcome::Differs);
+    }
+    if pages + states + steps == 0 {
+        let line = format!("{name}: not compared: nothing was recorded of it after its admission");
+        return (line, Outcome::NotCompared);
+    }
+    let mut line = format!("{name}: equal: {counts}");
+    if recording.drew_otherwise() {
         let _infallible = write!(
             line,
             "; decode may have drawn from another seed, so its steps were not compared: start all workers with one \
              --random-seed"
         );
     }
-    (line, difference.is_none())
+    (line, Outcome::Equal)
+}
+
+// === impl Outcome ===
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Equal => Self::SUCCESS,
+            Outcome::Differs => Self::from(1),
+            Outcome::NotCompared => Self::from(2),
+        }
+    }
 }
 
 /// Computes the whole request.

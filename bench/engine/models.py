@@ -3,10 +3,21 @@ Qwen3-30B-A3B with random weights. Made once, under the given folder.
 """
 
 import ctypes
+import functools
 import json
 import os
 
 import numpy
+
+
+@functools.cache
+def llama():
+    """llama.cpp, silent. It keeps the pointer of what takes its log, so that lives as long as the process."""
+    import llama_cpp
+    llama.log = llama_cpp.llama_log_callback(lambda *_: None)
+    llama_cpp.llama_log_set(llama.log, ctypes.c_void_p())
+    llama_cpp.llama_backend_init()
+    return llama_cpp
 
 
 def smollm2_bf16(gguf, folder):
@@ -35,7 +46,7 @@ def requantised(source, target, kind):
     """`source` with its weights in another form, by llama.cpp: "BF16" or "Q4_K_M"."""
     if os.path.exists(target):
         return target
-    import llama_cpp
+    llama_cpp = llama()
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = {"BF16": llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, "Q4_K_M": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_K_M}[kind]
     params.allow_requantize = True
@@ -47,9 +58,11 @@ def requantised(source, target, kind):
 
 
 # Qwen3-30B-A3B has a hidden size of 2048, 48 layers, 32 heads over 4 KV heads of 128, and 128 experts of 768, 8 a
-# token. Half the hidden size, heads, experts and their width; layers as memory lets.
+# token. Half the hidden size, heads and experts, of 512, since K-quants are blocks of 256; layers as memory lets.
 MOE = {"layers": 16, "hidden": 1024, "heads": 16, "kv_heads": 2, "head_dim": 128, "experts": 64, "top_k": 8,
-       "expert_dim": 384}
+       "expert_dim": 512}
+# Files are named by it.
+MOE_NAME = "-".join(str(size) for size in MOE.values())
 
 
 def experts_bf16(tokenizer_gguf, target):

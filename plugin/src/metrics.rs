@@ -150,7 +150,7 @@ impl Figures {
 }
 
 const STATE_SLOTS: &str = "pdserve_state_slots";
-/// From which share in use on a KV pool is full.
+/// From which share in use on a pool is full, of pages or of slots.
 const FULL: f64 = 0.95;
 const TPOT: &str = "pdserve_inter_token_latency_seconds";
 
@@ -187,11 +187,15 @@ impl WorkerFigures {
         }
     }
 
-    /// How many slots of recurrent state there are, where requests wait for one although pages are free.
-    pub(crate) fn lacks_slots(&self) -> Option<f64> {
-        let slots = self.slots.filter(|slots| slots.unused <= 0.0)?;
+    /// How many slots of recurrent state are in use and how many there are, where requests wait for one although pages
+    /// are free: by the operator's bounds.
+    pub(crate) fn lacks_slots(&self) -> Option<(f64, f64)> {
+        let used = |slots: &StateSlots| slots.total - slots.unused;
+        let slots = self
+            .slots
+            .filter(|slots| used(slots) >= FULL * slots.total)?;
         let waits = self.queued.is_some_and(|queued| queued > 0.0);
-        (waits && slots.token_usage < FULL).then_some(slots.total)
+        (waits && slots.token_usage < FULL).then_some((used(&slots), slots.total))
     }
 }
 
@@ -268,12 +272,13 @@ pdserve_num_running_reqs 7
     #[test]
     fn a_worker_lacks_slots_where_requests_wait_and_pages_are_free() {
         for (free, queued, token_usage, lacks) in [
-            (0, 2, 0.4, Some(8.0)),
-            (1, 2, 0.4, None),
+            (0, 2, 0.4, Some((64.0, 64.0))),
+            (2, 2, 0.4, Some((62.0, 64.0))),
+            (4, 2, 0.4, None),
             (0, 0, 0.4, None),
             (0, 2, 0.99, None),
         ] {
-            let held = 8 - free;
+            let held = 64 - free;
             let text = format!(
                 "pdserve_state_slots{{state=\"free\"}} {free}
 pdserve_state_slots{{state=\"held\"}} {held}

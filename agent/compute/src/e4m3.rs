@@ -8,12 +8,12 @@ use half::f16;
 /// The largest value.
 pub const MAX: f32 = 448.0;
 
-/// What a value is more than the f16 with its bits: the exponents' biases are 7 and 15.
+/// A value divided by the f16 that has its bits: the exponents' biases are 7 and 15.
 pub(crate) const OVER_F16: f32 = 256.0;
 
-/// The least number with all bits of its mantissa.
+/// The smallest normal number.
 const MIN_NORMAL: f32 = 1.0 / 64.0;
-/// What the least number of all is a part of 1.
+/// One over the smallest subnormal number.
 const SUBNORMAL_STEPS: f32 = 512.0;
 const MAX_CODE: u8 = 0x7e;
 const NAN: u8 = 0x7f;

@@ -1,7 +1,7 @@
 //! Reading GGUF's quantised blocks: the integer codes, and the f32 values they stand for.
 //!
 //! A block's value is `scale · code` or `scale · code ± offset`. Scales are f16 times at most an
-//! 8-bit integer and codes have at most 8 bits, so the product is exact in f32 and the value is
+//! 8-bit integer, or powers of two (MXFP4), and codes have at most 8 bits, so the product is exact in f32 and the value is
 //! rounded at most once, by the addition: fused or not, every implementation gets the same bits.
 //! Block layouts are those of ggml's `ggml-common.h`, checked against gguf-py.
 

@@ -115,7 +115,8 @@ impl<T> Active<T> {
         self.drawing == 0 || self.len() < self.req.len_max
     }
 
-    /// Whether its next step needs a token that is not known yet: to penalise it, or to find drafts of what comes after.
+    /// Whether its next step needs a token that is not known yet: to penalise it, or to find drafts of what comes
+    /// after.
     pub(crate) fn needs_outcome(&self) -> bool {
         let wants_drafts = self.req.drafts.as_ref().is_some_and(ReqDrafts::are_on);
         self.drawing > 0 && (self.verifying || wants_drafts || self.req.penalties.are_on())

@@ -255,7 +255,7 @@ impl Counters {
             ),
             kv_saturations: counter(
                 "kv_saturated_values_total",
-                "Elements of keys and values beyond the range of FP8, which were stored as its largest",
+                "Elements of keys and values beyond the range of FP8, which were stored as its largest; of drafts and draft models, too",
             ),
         }
     }
@@ -301,7 +301,7 @@ impl SpeculationMetrics {
         Self {
             accept_length: gauge(
                 "spec_accept_length",
-                "Answer tokens per step of a request, of an engine that speculates",
+                "Tokens drawn per step of a request, of an engine that speculates",
             ),
             accept_rate: gauge("spec_accept_rate", "Share of drafts that were accepted"),
             verify: counter(

@@ -17,7 +17,7 @@ mod rope;
 mod step;
 
 use decoder::Decoder;
-use pd_compute::Backend;
+use pd_compute::{Backend, DType};
 
 pub use config::{Family, ModelConfig, RopeScaling};
 pub use files::{ModelFiles, ModelPath, OpenError};
@@ -34,9 +34,10 @@ pub use step::{Step, StepLimits, StepStates};
 pub fn load<B: Backend>(
     backend: &B,
     files: &ModelFiles,
+    kv_dtype: DType,
     limits: StepLimits,
 ) -> Result<Box<dyn Model<B>>, LoadError> {
-    Ok(Box::new(Decoder::load(backend, files, limits)?))
+    Ok(Box::new(Decoder::load(backend, files, kv_dtype, limits)?))
 }
 
 #[cfg(test)]

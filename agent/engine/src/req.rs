@@ -1,5 +1,6 @@
-//! `Req`: one request inside the scheduler: its tokens so far, its parameters, its reader. It moves from queue to queue,
-//! and its queue is its state: what a phase needs beside it (pages, an end of a transfer) is in the queue's entry.
+//! `Req`: one request inside the scheduler: its tokens so far, its parameters, its reader. It moves from queue to
+//! queue, and its queue is its state: what a phase needs beside it (pages, an end of a transfer) is in the queue's
+//! entry.
 
 use crate::answer::AnswerSender;
 use crate::command::{RequestId, Submission};
@@ -12,6 +13,7 @@ use crate::sample::stop::StopChecker;
 use crate::speculate::{ReqDrafts, Speculation};
 use crate::text::{Detokenizer, Tokenizer};
 use pd_protocol::BootstrapRoom;
+use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::workers::BootstrapFields;
 use std::ops::Range;
 use std::sync::Arc;
@@ -138,6 +140,12 @@ impl Req {
         self.bootstrap
             .as_ref()
             .map(|bootstrap| bootstrap.bootstrap_room)
+    }
+
+    /// Whether it only plays its transfer, as probes of health do.
+    pub(crate) fn moves_nothing(&self) -> bool {
+        let bootstrap = self.bootstrap.as_ref();
+        bootstrap.is_some_and(|bootstrap| bootstrap.bootstrap_host == FAKE_BOOTSTRAP_HOST)
     }
 
     pub(crate) fn output_len(&self) -> usize {

@@ -116,10 +116,6 @@ impl Resources {
             self.verified(&mut active.req, row, drawn.len());
         }
         active.req.push_prompt_logprobs(output.prompt_logprobs);
-        let last = row.computed_to(drawn.len());
-        for (token, position) in drawn.iter().rev().zip((0..last).rev()) {
-            self.observe_step(&active.req, &active.kv, position, token.token);
-        }
         output.sampled
     }
 
@@ -146,8 +142,12 @@ impl Resources {
     }
 
     /// [`Self::answer`] with each of `tokens` until one is the last; the rest is of no use. `false` if one is.
-    pub(crate) fn answer_all(&mut self, req: &mut Req, tokens: Vec<TokenLogprob>) -> bool {
-        tokens.into_iter().all(|token| !self.answer(req, token))
+    pub(crate) fn answer_all(&mut self, active: &mut Active, tokens: Vec<TokenLogprob>) -> bool {
+        let Active { req, kv, .. } = active;
+        tokens.into_iter().all(|token| {
+            self.observe_step(req, kv, token.token);
+            !self.answer(req, token)
+        })
     }
 
     /// Records the chunks that a sender has sent since the last call.

@@ -1,6 +1,6 @@
 //! Which requests the next step computes: admission (`prefill`, by the budget of `prefill_adder`), the running batch
-//! (`running`), their drafts (`drafts`), and retraction when memory runs out (`retract`); and where recurrent states are kept for later requests
-//! (`snapshots`). The modes use these parts.
+//! (`running`), their drafts (`drafts`), and retraction when memory runs out (`retract`); and where recurrent states
+//! are kept for later requests (`snapshots`). The modes use these parts.
 
 mod drafts;
 pub(crate) mod new_token_ratio;

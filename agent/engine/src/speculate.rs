@@ -1,9 +1,10 @@
 //! Speculation: behind a request's last token a step computes drafts, tokens that it may get next, and draws at each of
-//! these places with the noise of that place. Drafts are accepted as far as they are what was drawn, so answers are those
-//! of a run without drafts, token for token. Here is who proposes drafts ([`Drafter`]) and when they pay ([`switch`]).
+//! these places with the noise of that place. Drafts are accepted as far as they are what was drawn, so answers are
+//! those of a run without drafts, token for token. Here is who proposes drafts ([`Drafter`]) and when they pay
+//! ([`switch`]).
 //!
-//! SGLang's `SpeculativeAlgorithm`. Sources: Leviathan et al., "Fast Inference from Transformers via Speculative Decoding"
-//! (2023), with drafts that are point masses; docs/decisions/0086.
+//! SGLang's `SpeculativeAlgorithm`. Sources: Leviathan et al., "Fast Inference from Transformers via Speculative
+//! Decoding" (2023), with drafts that are point masses; docs/decisions/0086.
 
 pub(crate) mod model;
 pub(crate) mod ngram;
@@ -112,8 +113,8 @@ impl ReqDrafts {
         drafts
     }
 
-    /// A step has drawn `drawn` tokens over `drafts` drafts. `row_cost` is the cost of a draft's row, as a share of that
-    /// of a token without drafts.
+    /// A step has drawn `drawn` tokens over `drafts` drafts. `row_cost` is the cost of a draft's row, as a share of
+    /// that of a token without drafts.
     pub(crate) fn verified(&mut self, drafts: usize, drawn: usize, row_cost: f64) {
         self.verify_ct = self.verify_ct.saturating_add(1);
         let accepted = drawn.saturating_sub(1);

@@ -87,8 +87,8 @@ pub(crate) struct Places {
     pub(crate) logit_rows: Range<usize>,
     /// `[num_tokens]`: the output of the step before that is the token, or `NO_ROW`. Empty unless the step carries.
     pub(crate) carried_rows: Range<usize>,
-    /// `[num_seqs]`: the slot with the sequence's recurrent state before the step, or `NO_SLOT` for zeros. This list and
-    /// the next two are empty unless the model has such state.
+    /// `[num_seqs]`: the slot with the sequence's recurrent state before the step, or `NO_SLOT` for zeros. This list
+    /// and the next two are empty unless the model has such state.
     pub(crate) state_read: Range<usize>,
     /// `[num_seqs]`: the slot for the state after the step, or `NO_SLOT` for padding.
     pub(crate) state_write: Range<usize>,

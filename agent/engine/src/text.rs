@@ -77,12 +77,23 @@ pub fn load(path: &Path) -> Result<(Tokenizer, Option<ChatTemplate>), TextError>
     load_from(&TextSources::of_model(path))
 }
 
+/// The tokenizer of the model at `path`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_tokenizer(path: &Path) -> Result<Tokenizer, TextError> {
+    Ok(match ModelPath::resolve(path)? {
+        ModelPath::Folder(folder) => Tokenizer::from_folder(&folder)?,
+        ModelPath::Gguf(file) => Tokenizer::from_gguf(&Gguf::open(&file)?)?,
+    })
+}
+
 /// As [`load`], from `sources`.
 ///
 /// # Errors
 /// Names the file and what in it is missing or not supported.
 pub fn load_from(sources: &TextSources) -> Result<(Tokenizer, Option<ChatTemplate>), TextError> {
-    let (tokenizer, own) = load_tokenizer(sources)?;
+    let (tokenizer, own) = with_own_template(sources)?;
     let template = match &sources.chat_template {
         Some(file) => Some(ChatTemplate::from_file(file, &tokenizer)?),
         None => own,
@@ -90,7 +101,9 @@ pub fn load_from(sources: &TextSources) -> Result<(Tokenizer, Option<ChatTemplat
     Ok((tokenizer, template))
 }
 
-fn load_tokenizer(sources: &TextSources) -> Result<(Tokenizer, Option<ChatTemplate>), TextError> {
+fn with_own_template(
+    sources: &TextSources,
+) -> Result<(Tokenizer, Option<ChatTemplate>), TextError> {
     let path = sources.tokenizer_path();
     let place = match &sources.tokenizer_path {
         // It need not hold a model.

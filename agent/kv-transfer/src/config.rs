@@ -40,17 +40,6 @@ pub enum TransportChoice {
     Fake,
 }
 
-impl TransportChoice {
-    /// Whether a pair may come to use `transport`.
-    pub fn may_be(self, transport: Transport) -> bool {
-        match self {
-            Self::Auto => true,
-            Self::Only(only) => only == transport,
-            Self::Fake => false,
-        }
-    }
-}
-
 /// Bounds and switches of a manager.
 #[derive(Clone, Debug)]
 pub struct TransferConfig {
@@ -145,6 +134,7 @@ pub struct BootstrapAddr {
 // === impl TransportChoice ===
 
 impl TransportChoice {
+    /// Whether a pair may come to use `transport`.
     pub fn allows(self, transport: Transport) -> bool {
         match self {
             Self::Auto => true,

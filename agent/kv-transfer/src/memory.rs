@@ -1,11 +1,10 @@
-//! Registered memory: shared mappings that the engine, this process's transfers and peers on the
+//! Registered memory, which the engine, this process's transfers and, where it is a file's, peers on the
 //! same host can reach. Nearly all of the crate's unsafe code.
 //!
 //! A region that peers are to reach is mapped here a second time, beside the engine's own mapping of
 //! the same file, so its owner hands over a file descriptor and never a pointer; one of this process
-//! alone is used where it lies. Other threads and processes write
-//! the same bytes; they are only ever touched by raw copies and system calls, never through
-//! references. Who may touch which bytes when is the fence's business. Each mapping made here lies between guard
+//! alone is used where it lies. Other threads and processes write the same bytes; here they are only ever
+//! touched by raw copies and system calls, never through references. Who may touch which bytes when is the fence's business. Each mapping made here lies between guard
 //! pages: an access beyond it ends the process instead of changing other memory.
 #![expect(
     unsafe_code,
@@ -261,7 +260,8 @@ impl Region {
     pub(crate) fn word(&self, index: usize) -> Result<&AtomicU64, RegionError> {
         let host = self.as_host().expect("a table of words is host memory");
         let place = host.at(index as u64 * 8, 8)?.cast::<u64>();
-        // SAFETY: mappings are page-aligned, so the word is aligned and in bounds; it lives as long
+        assert!(place.is_aligned(), "a table of words is aligned");
+        // SAFETY: the word is aligned and in bounds; it lives as long
         // as `self`; words of such a table are only ever accessed as atomics. Loads are all that a
         // read-only mapping is used for.
         Ok(unsafe { AtomicU64::from_ptr(place) })

@@ -70,15 +70,6 @@ pub(super) enum Format {
 // === impl KvProbeArgs ===
 
 impl KvProbeArgs {
-    /// The flags after `pd-agent kv-probe`, if that is the first word; exits if one of them is
-    /// wrong. Not a clap subcommand, because SGLang's flags stand at the top level and must keep
-    /// their form.
-    pub(crate) fn from_command_line() -> Option<Self> {
-        let mut words = std::env::args_os().skip(1).peekable();
-        let is_probe = words.peek().is_some_and(|word| word == "kv-probe");
-        is_probe.then(|| Self::parse_from(words))
-    }
-
     /// # Errors
     /// The peer's port is not a number.
     pub(super) fn peer(&self) -> Result<Option<BootstrapAddr>> {

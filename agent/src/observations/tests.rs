@@ -58,7 +58,7 @@ fn what_is_written_is_read_by_its_owner_alone() {
     }
     let mode = fs::metadata(&file.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let read = Observations::read(&file.path).unwrap();
+    let read = Observations::read(&file.path).unwrap().unwrap();
     assert_eq!(read.engine, mk_engine());
     assert_eq!(read.seen, seen);
 }
@@ -69,19 +69,26 @@ fn half_a_last_line_is_left_out_and_any_other_refuses_the_file() {
     let seen = mk_observation(Point::AfterRestore(Payload::default()));
     let seen = serde_json::to_string(&Line::Seen(Box::new(seen))).unwrap();
     let cut = &seen[..seen.len() / 2];
-    let read = Observations::parse(&format!("{engine}\n{seen}\n{cut}")).unwrap();
+    let parse = |text: &str| Observations::parse(text.as_bytes());
+    let read = parse(&format!("{engine}\n{seen}\n{cut}")).unwrap().unwrap();
     assert_eq!(read.seen.len(), 1);
+    // Within a character, too.
+    let whole = format!("{engine}\n{seen}\n");
+    let in_character = [whole.as_bytes(), &"\u{3002}".as_bytes()[..1]].concat();
+    let read = Observations::parse(&in_character).unwrap().unwrap();
+    assert_eq!(read.seen.len(), 1);
+    // Of an engine that has not started.
+    assert!(parse("").unwrap().is_none() && parse(&engine[..9]).unwrap().is_none());
     let no_pages = engine.replace("\"page_size\":16", "\"page_size\":0");
     let hash = seen.replace("\"pages\":[]", "\"pages\":[\"12\"]");
     for (text, why) in [
         (format!("{engine}\n{cut}\n{seen}\n"), "line 2"),
         (format!("{engine}\n{engine}\n"), "line 2: a second engine"),
         (format!("{seen}\n"), "no line names its engine"),
-        (String::new(), "no line names its engine"),
         (format!("{engine}\n{hash}\n"), "no hash of 32 hex digits"),
         (format!("{no_pages}\n"), "pages of no tokens"),
     ] {
-        let error = format!("{:#}", Observations::parse(&text).unwrap_err());
+        let error = format!("{:#}", parse(&text).unwrap_err());
         assert!(error.contains(why), "{error}");
     }
 }

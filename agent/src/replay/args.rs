@@ -48,14 +48,6 @@ pub(crate) struct ReplayArgs {
 // === impl ReplayArgs ===
 
 impl ReplayArgs {
-    /// The flags after `pd-agent replay`, if that is the first word; exits if one of them is wrong. Not a clap subcommand,
-    /// because SGLang's flags stand at the top level and must keep their form.
-    pub(crate) fn from_command_line() -> Option<Self> {
-        let mut words = std::env::args_os().skip(1).peekable();
-        let is_replay = words.peek().is_some_and(|word| word == "replay");
-        is_replay.then(|| Self::parse_from(words))
-    }
-
     pub(super) fn wants(&self, recording: &Recording) -> bool {
         let of_rid = self.rid.as_ref().is_none_or(|rid| *rid == recording.rid);
         let of_room = self.room.is_none_or(|room| recording.room == Some(room));

@@ -43,7 +43,10 @@ impl Recordings {
         let mut order: BTreeMap<Key, usize> = BTreeMap::new();
         let mut requests: Vec<Recording> = Vec::new();
         for (file, path) in files(paths)?.iter().enumerate() {
-            let Observations { engine, seen } = Observations::read(path)?;
+            let Some(Observations { engine, seen }) = Observations::read(path)? else {
+                tracing::warn!(path = %path.display(), "skipped a file without observations: its engine has not started");
+                continue;
+            };
             let first = of_all.get_or_insert_with(|| engine.clone());
             ensure!(
                 first.kv_compat == engine.kv_compat,
@@ -78,7 +81,8 @@ impl Recordings {
             request.drop_steps_of_decode();
         }
         Ok(Self {
-            engine: of_all.context("no file was given")?,
+            engine: of_all
+                .context("no file has observations: no engine that wrote them has started")?,
             requests,
         })
     }

@@ -338,8 +338,8 @@ fn scaling(view: &View, now: Timestamp) -> Vec<String> {
 /// Workers of a model with recurrent state that have none left for the requests that wait.
 pub(super) fn slots(figures: &Figures) -> Option<String> {
     let lacking = figures.workers.iter().filter_map(|(name, worker)| {
-        let total = worker.lacks_slots()?;
-        Some(format!("{name} (all {total} in use)"))
+        let (used, total) = worker.lacks_slots()?;
+        Some(format!("{name} ({used} of {total} in use)"))
     });
     let lacking: Vec<String> = lacking.collect();
     (!lacking.is_empty()).then(|| {

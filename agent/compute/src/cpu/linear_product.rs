@@ -25,7 +25,7 @@ pub use tasks::{LinearTask, LinearTasks};
 
 /// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for
 /// a hidden size of 576, and enough that expanding the weights again for each is a few percent.
-const ROWS_AT_A_TIME: usize = 20 * MAX_TILE_ROWS;
+pub(in crate::cpu) const ROWS_AT_A_TIME: usize = 20 * MAX_TILE_ROWS;
 
 /// One product over caller-owned memory.
 #[derive(Debug)]

@@ -4,8 +4,9 @@
 //! inside a block k runs outermost, so one vector load yields the same k of neighbouring outputs
 //! and a block is one forward stream through memory ([`layout`] has the bytes). Quantised formats
 //! keep their codes and scales bit for bit and cost the bytes of the file; the kernels expand them
-//! in registers. F8E4M3 keeps its codes, and has a scale for each row where the file has one for a block of rows. Only three things change a stored format: a bfloat16 compute dtype turns F32 and
-//! F16 into BF16 (rounded), and a gate and up of different formats become F32 (exact).
+//! in registers. F8E4M3 keeps its codes, and has a scale for each row where the file has one for a block of rows.
+//! Only three things change a stored format: a bfloat16 compute dtype turns F32 and F16 into BF16 (rounded), and a
+//! gate and up of different formats become F32 (exact).
 //!
 //! Parts joined along n (q, k, v) are segments with formats of their own, each padded with zero
 //! rows to whole blocks. Gate and up are interleaved by sixteens: lanes 0–15 of a block are gate

@@ -4,7 +4,7 @@ use super::batch::BatchView;
 use crate::buffer::DeviceBuffer;
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
-use crate::kv::KvGroupView;
+use crate::kv::{KvGroupView, KvScales};
 
 /// Norms each row's latent, rotates its key and those of the queries by halves, writes latent and key to
 /// `batch.out_slots`, and the rotated part of each query to the end of its head in `q_out`.
@@ -28,6 +28,8 @@ pub struct MlaPrep<'a, B: DeviceTypes> {
     pub batch: &'a BatchView<B>,
     /// Of one head and one tensor.
     pub kv: &'a KvGroupView<B>,
+    /// Of the layer; `k` is that of latents. Ones, unless the pool has E4M3.
+    pub kv_scales: KvScales,
     /// Layer within the group.
     pub layer: usize,
     /// `[num_tokens][num_heads][kv.head_dim]`, of which the last `rope_dim` of each head are written.
@@ -56,9 +58,11 @@ impl<B: DeviceTypes> MlaPrep<'_, B> {
             rope,
             batch,
             kv,
+            kv_scales,
             layer: _,
             q_out,
         } = *self;
+        kv_scales.check(kv.dtype);
         let (rows, head_dim, latent_dim) = (batch.num_tokens, kv.head_dim, norm.len());
         assert!(
             (kv.num_kv_heads, kv.tensors) == (1, 1),

@@ -17,7 +17,6 @@ use crate::req::Req;
 use crate::resources::Resources;
 use pd_kv_transfer::{KvSender, SenderRequest};
 use pd_protocol::KvPoll;
-use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::timeline::Stage;
 use std::collections::VecDeque;
 
@@ -39,7 +38,7 @@ impl PrefillBootstrapQueue {
         let bootstrap = bootstrap.expect("submission checks the bootstrap fields");
         let opened = end.manager.sender(SenderRequest {
             room: bootstrap.bootstrap_room,
-            fake: bootstrap.bootstrap_host == FAKE_BOOTSTRAP_HOST,
+            fake: req.moves_nothing(),
         });
         match opened {
             Ok(sender) => {

@@ -149,7 +149,7 @@ impl DisaggregationMode {
     /// Who reaches the pools: over shm, decode reads those of prefill; all other memory is this process's.
     pub(crate) fn reach(&self) -> Reach {
         match self {
-            Self::Prefill(prefill) if prefill.transfer.transport.may_be(Transport::Shm) => {
+            Self::Prefill(prefill) if prefill.transfer.transport.allows(Transport::Shm) => {
                 Reach::Host
             }
             Self::Unified | Self::Prefill(_) | Self::Decode(_) => Reach::Process,

@@ -38,19 +38,20 @@ pub(super) fn load<B: Backend>(
     let error = |error: &dyn std::fmt::Display| refused(path, error.to_string());
     let files = ModelFiles::open(path).map_err(|e| error(&e))?;
     check(path, &files.config, target, context_length)?;
-    backend.check_ops(&model::needs(&files.config, kv_dtype))?;
+    let needs = model::needs(&files.config, kv_dtype);
+    backend.check_ops(&needs).map_err(|e| error(&e))?;
     let running = config.max_running_requests as usize;
     let limits = StepLimits {
         max_tokens: CATCH_UP_TOKENS.max(running),
         max_logit_rows: running,
     };
-    let model = model::load(backend, &files, limits).map_err(|e| error(&e))?;
+    let model = model::load(backend, &files, kv_dtype, limits).map_err(|e| error(&e))?;
     if !model.kv_pool_spec().states.is_empty() {
         let problem =
             "it has recurrent layers, whose state wrong drafts would spoil; give one without";
         return Err(refused(path, problem.to_owned()));
     }
-    let (tokenizer, _) = text::load(path).map_err(|e| error(&e))?;
+    let tokenizer = text::load_tokenizer(path).map_err(|e| error(&e))?;
     Ok(Some(LoadedDraft {
         path: path.to_owned(),
         model,
@@ -78,7 +79,7 @@ fn check(
 ) -> Result<(), StartError> {
     if draft.vocab_size != target.vocab_size {
         let problem = format!(
-            "it has {} tokens and the model {}; give one of the same vocabulary",
+            "it has {} token ids, with padding, and the model {}; give one with as many",
             draft.vocab_size, target.vocab_size
         );
         return Err(refused(path, problem));

@@ -7,8 +7,8 @@ use crate::kvcache::group::KvPoolShape;
 use crate::model::config::SamplingDefaults;
 use crate::model::{ModelConfig, ModelFiles};
 use crate::weights::digest::{HexDigest, digest_bytes};
+use pd_compute::DType;
 use pd_compute::dtype::ComputeDtype;
-use pd_compute::{DType, KvScales};
 use serde::Serialize;
 
 /// Incremented when bytes on the wire change their meaning.
@@ -27,13 +27,10 @@ pub(super) struct Identity {
 struct KvMeaning<'a> {
     wire_version: u32,
     config: &'a ModelConfig,
-    /// Of the model's files: weights, tokenizer, chat template.
+    /// Of the model's files: weights with the scales of KV, tokenizer, chat template.
     digests: &'a [HexDigest],
     dtype: &'a str,
     kv_cache_dtype: &'a str,
-    /// Of each layer's keys and values, in a pool that has scales.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    kv_scales: Vec<[f32; 2]>,
     page_size: usize,
     hidden_size: usize,
 }
@@ -45,7 +42,6 @@ impl Identity {
         model: &ModelConfig,
         shape: KvPoolShape,
         compute: ComputeDtype,
-        kv_scales: &[KvScales],
         digests: &[HexDigest],
     ) -> Self {
         let dtype = compute.as_str();
@@ -62,10 +58,6 @@ impl Identity {
             digests,
             dtype,
             kv_cache_dtype,
-            kv_scales: kv_scales
-                .iter()
-                .map(|scales| [scales.k, scales.v])
-                .collect(),
             page_size: shape.page_size,
             hidden_size: model.hidden_size,
         };

@@ -136,8 +136,8 @@ pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> DType {
     config.kv_cache_dtype.map_or(activations, pool_dtype)
 }
 
-/// The pool's pages of `dtype` and its slots for recurrent states; `memory` counts where no flag sets their number. Each page
-/// has one of a draft model's pool beside it, if there is one.
+/// The pool's pages of `dtype` and its slots for recurrent states; `memory` counts where no flag sets their number.
+/// Each page has one of a draft model's pool beside it, if there is one.
 pub(super) fn pool_shape(
     config: &EngineConfig,
     spec: &KvPoolSpec,
@@ -195,7 +195,6 @@ fn state_slots(
         || "give a number above 0".to_owned(),
     )?;
     let running = config.max_running_requests as usize;
-    let needed = running * (1 + num_steps(config) as usize);
     let share = f64::from(ratio) / (1.0 + f64::from(ratio));
     #[expect(
         clippy::cast_possible_truncation,
@@ -208,10 +207,9 @@ fn state_slots(
         Some(slots) => slots as usize,
         None => fit.min(useful_slots(config)),
     };
-    check_flag("--max-running-requests", running, needed <= slots, || {
+    check_flag("--max-running-requests", running, running <= slots, || {
         format!(
-            "running requests need {needed} recurrent states of {slot_bytes} bytes, one each and one for each draft, \
-             and there are {slots} slots; lower it, or raise --max-mamba-cache-size or --mamba-full-memory-ratio"
+            "each running request needs a recurrent state of {slot_bytes} bytes, and there are {slots} slots; lower it, or raise --max-mamba-cache-size or --mamba-full-memory-ratio"
         )
     })?;
     Ok(slots)
@@ -225,8 +223,7 @@ fn useful_slots(config: &EngineConfig) -> usize {
     } else {
         0
     };
-    let for_drafts = running * num_steps(config) as usize;
-    running + for_drafts + pre_alloc_size(config) + cached
+    running + draft_rows(config) + pre_alloc_size(config) + cached
 }
 
 /// Rows of a decode engine for requests whose KV arrives.

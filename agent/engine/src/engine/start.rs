@@ -22,7 +22,7 @@ use crate::mode::Mode;
 use crate::mode::decode::{Decode, DecodeLimits};
 use crate::mode::prefill::Prefill;
 use crate::mode::unified::Unified;
-use crate::model::{self, KvPoolSpec, ModelFiles};
+use crate::model::{self, ModelFiles};
 use crate::observe::ObservedEngine;
 use crate::ranks::Ranks;
 use crate::ranks::local::LocalRank;
@@ -35,9 +35,9 @@ use crate::speculate::ngram::Ngram;
 use crate::speculate::{DraftSource, Speculation};
 use crate::step::{Padding, StepBuilder};
 use crate::text::{self, ChatTemplate, Tokenizer};
+use crate::weights::Weights;
 use crate::weights::digest::DigestCache;
-use crate::weights::{Weights, WeightsError};
-use pd_compute::{Backend, ComputeError, DType, KvScales};
+use pd_compute::{Backend, ComputeError};
 use pd_kv_transfer::{Failure, TransferConfig};
 use std::sync::Arc;
 use std::time::Instant;
@@ -137,7 +137,7 @@ fn load<B: Backend>(
     let step_limits = sizes::step_limits(config, &limits, context_length);
     let kv_dtype = sizes::kv_dtype(config, backend.activation_dtype());
     backend.check_ops(&model::needs(&files.config, kv_dtype))?;
-    let model = model::load(&backend, &files, step_limits).map_err(model_error)?;
+    let model = model::load(&backend, &files, kv_dtype, step_limits).map_err(model_error)?;
     let draft = draft::load(&backend, config, &files.config, context_length, kv_dtype)?;
     let spec = model.kv_pool_spec();
     let draft_spec = draft.as_ref().map(|draft| draft.model.kv_pool_spec());
@@ -145,7 +145,7 @@ fn load<B: Backend>(
     let dtypes = (kv_dtype, backend.activation_dtype());
     let shape = sizes::pool_shape(config, &spec, draft_spec.as_ref(), dtypes, kv_bytes)?;
     let slot_bytes = KvPoolShape::bytes_per_slot(&spec, backend.activation_dtype());
-    let kv = KvGroups::alloc(&backend, spec.clone(), shape, config.mode.reach())?;
+    let kv = KvGroups::alloc(&backend, spec, shape, config.mode.reach())?;
     let transfers = config.mode.transfer().is_some();
     let memory = transfers.then(|| kv.memory(&backend)).transpose()?;
     let overlaps = backend.replays();
@@ -167,8 +167,7 @@ fn load<B: Backend>(
         .map(|draft| draft.finish(&backend, shape, &tokenizer, padding.max_seqs))
         .transpose()?;
     let digests = digests.and_then(|task| task.wait()).map_err(model_error)?;
-    let kv_scales = kv_scales(&files, &spec, kv_dtype).map_err(model_error)?;
-    let identity = Identity::new(&files.config, shape, dtype, &kv_scales, &digests);
+    let identity = Identity::new(&files.config, shape, dtype, &digests);
     Ok(Loaded {
         info: identity.info(config, &files, shape, context_length),
         ranks: Box::new(rank),
@@ -183,19 +182,6 @@ fn load<B: Backend>(
         tokenizer: Arc::new(tokenizer),
         chat_template,
     })
-}
-
-/// The scales of all layers that keep keys and values, if the pool has scales.
-fn kv_scales(
-    files: &ModelFiles,
-    spec: &KvPoolSpec,
-    dtype: DType,
-) -> Result<Vec<KvScales>, WeightsError> {
-    let layers = spec.groups.iter().flat_map(|group| &group.layers);
-    let layers = layers.filter(|_| dtype == DType::F8E4M3);
-    layers
-        .map(|layer| files.weights.kv_scales(*layer))
-        .collect()
 }
 
 /// Assembles the scheduler.

@@ -195,14 +195,18 @@ impl KvCache {
     /// Of `drafts` drafts all before token number `drawn` were right: returns the pages behind the next position, in
     /// which is nothing but wrong ones, and takes up the state after the right ones.
     pub(crate) fn verified(&mut self, kv: &mut ReqKv, drafts: usize, drawn: usize) {
-        self.give_back(kv, kv.len + 1);
         if let Some(state) = &mut kv.state {
             state.verified(drafts, drawn);
         }
+        self.give_back(kv, kv.len + 1, 0);
     }
 
-    /// Returns the request's pages behind those for `len` tokens.
-    pub(crate) fn give_back(&mut self, kv: &ReqKv, len: usize) {
+    /// Returns the request's pages behind those for `len` tokens, and its slots for more than `drafts` drafts.
+    pub(crate) fn give_back(&mut self, kv: &mut ReqKv, len: usize, drafts: usize) {
+        if let Some(state) = &mut kv.state {
+            let spare = state.take_spare(drafts);
+            self.return_slots(&spare, Owner::Held);
+        }
         let kept = len.div_ceil(self.page_size());
         let pages = self.req_to_token.pages_mut(kv.idx);
         let rest = pages.split_off(kept.min(pages.len()));
@@ -230,9 +234,9 @@ impl KvCache {
     /// Caches the full pages that hold `tokens[..kv.len]` for others, those of a model with recurrent state up to the
     /// last state that was kept; the request continues.
     ///
-    /// Of a prefix that it computed although it is cached, the request would lock the cached pages beside its own. Where
-    /// it may be computed like that again after a retraction, which is so with recurrent state, that waits for its end;
-    /// until then the request holds the last state alone.
+    /// Of a prefix that it computed although it is cached, the request would lock the cached pages beside its own.
+    /// Where it may be computed like that again after a retraction, which is so with recurrent state, that waits for
+    /// its end; until then the request holds the last state alone.
     pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
         let computed = kv.len.min(tokens.len());
         let has_snapshot = |state: &ReqState| state.has_snapshot_in(0..computed);

@@ -287,7 +287,7 @@ impl Mode for Decode {
                     Sampled::NotFinite(before) => (before, false),
                     Sampled::Tokens(tokens) => (tokens, true),
                 };
-            let goes_on = resources.answer_all(&mut active.req, tokens);
+            let goes_on = resources.answer_all(active, tokens);
             if goes_on && is_finite {
                 continue;
             }

@@ -179,6 +179,7 @@ impl Mode for Prefill {
                 Sampled::Tokens(tokens) => {
                     let first = tokens.into_iter().next();
                     let first = first.expect("a row that draws has a token");
+                    resources.observe_step(&active.req, &active.kv, first.token);
                     self.send_last(resources, row.id, first);
                 }
             }

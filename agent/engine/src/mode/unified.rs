@@ -83,7 +83,7 @@ impl Unified {
             let Active { req, kv, .. } = &*active;
             resources.observe_pages(req, kv, pages, kv.slot(), Point::Computed);
         }
-        let goes_on = resources.answer_all(&mut active.req, tokens);
+        let goes_on = resources.answer_all(active, tokens);
         if !goes_on {
             resources.end(self.running.take(row.id).expect("it was found above"));
         }

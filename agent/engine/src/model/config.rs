@@ -213,6 +213,29 @@ pub enum ConfigError {
     },
 }
 
+// === impl Attention ===
+
+impl Attention {
+    /// Over all earlier keys, without norms and biases, rotated by the first rope. `None`: as many key-value heads as
+    /// heads.
+    pub fn plain(num_heads: usize, num_kv_heads: Option<usize>, head_dim: usize) -> Self {
+        Self {
+            num_heads,
+            num_kv_heads: num_kv_heads.unwrap_or(num_heads),
+            head_dim,
+            scale: narrow((head_dim as f64).powf(-0.5)),
+            rope: 0,
+            qk_norm: false,
+            qkv_bias: false,
+            o_bias: false,
+            sinks: false,
+            window: None,
+            gated: false,
+            out_norm: false,
+        }
+    }
+}
+
 // === impl Rope ===
 
 impl Rope {

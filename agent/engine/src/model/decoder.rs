@@ -124,10 +124,11 @@ impl<B: Backend> Decoder<B> {
     pub(super) fn load(
         backend: &B,
         files: &ModelFiles,
+        kv_dtype: DType,
         limits: StepLimits,
     ) -> Result<Self, LoadError> {
         let pool = KvPoolSpec::of(&files.config);
-        let mut loader = Loader::new(backend, files, limits, pool);
+        let mut loader = Loader::new(backend, files, limits, (pool, kv_dtype));
         let model = Self::load_with(&mut loader)?;
         loader.finish();
         Ok(model)

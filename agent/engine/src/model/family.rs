@@ -17,7 +17,7 @@ mod qwen3_moe;
 mod qwen3_next;
 
 use super::config::Family;
-pub(super) use def::{FamilyDef, GgufFamily};
+pub(super) use def::{FP8, FamilyDef, GgufFamily};
 
 const FAMILIES: &[&FamilyDef] = &[
     &deepseek_v2::DEEPSEEK_V2,

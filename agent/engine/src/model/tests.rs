@@ -298,7 +298,7 @@ proptest! {
         page_size in prop::sample::select(vec![1usize, 16, 64]),
         model in prop::sample::select(vec![
             "tiny-llama", "tiny-qwen2", "tiny-mistral", "tiny-qwen3", "tiny-qwen3-5", "tiny-qwen3-5-moe", "tiny-qwen3-moe",
-            "tiny-gemma3", "tiny-gpt-oss-mxfp4", "tiny-qwen3-moe-fp8", "tiny-gguf/llama-k.gguf",
+            "tiny-gemma3", "tiny-gpt-oss-mxfp4", "tiny-qwen3-moe-fp8", "tiny-deepseek-v2", "tiny-deepseek-v3-fp8", "tiny-gguf/llama-k.gguf",
         ]),
     ) {
         let expected = alone(model, &tokens);

@@ -1,5 +1,5 @@
-//! Holds what was recorded of a request against what an engine computes that does all of it, in the order of a request's
-//! life, so that what differs first is what went wrong.
+//! Holds what was recorded of a request against what an engine computes that does all of it, in the order of a
+//! request's life, so that what differs first is what went wrong.
 
 use super::{Payload, PayloadHash, Point};
 use std::collections::{BTreeMap, BTreeSet};

@@ -42,7 +42,8 @@ impl Resources {
         state: Option<StateSlot>,
         point: fn(Payload) -> Point,
     ) {
-        if self.observing.is_none() || (pages.is_empty() && state.is_none()) {
+        let is_empty = pages.is_empty() && state.is_none();
+        if self.observing.is_none() || is_empty || req.moves_nothing() {
             return;
         }
         let page_size = self.cache.page_size();
@@ -66,11 +67,13 @@ impl Resources {
         });
     }
 
-    /// A step has computed `position` and drawn `token`.
-    pub(super) fn observe_step(&mut self, req: &Req, kv: &ReqKv, position: usize, token: u32) {
-        if self.observing.is_none() {
+    /// A step has computed the position of the request's last token and drawn `token`, which comes next. Of a step
+    /// that draws several, the state behind the last of them alone is left.
+    pub(crate) fn observe_step(&mut self, req: &Req, kv: &ReqKv, token: u32) {
+        if self.observing.is_none() || req.moves_nothing() {
             return;
         }
+        let position = req.tokens.len() - 1;
         let page_size = self.cache.page_size();
         let slot = position % page_size;
         let span = PageSpan {
@@ -78,7 +81,8 @@ impl Resources {
             slots: slot..slot + 1,
         };
         let hashes = self.ranks.hash_pages(&[span]);
-        let states = kv.slot().map(|slot| self.ranks.hash_states(slot));
+        let state = kv.slot().filter(|_| position + 1 == kv.len);
+        let states = state.map(|slot| self.ranks.hash_states(slot));
         self.observe_with(req, || {
             let kv: PayloadHash = hashes?[0];
             Ok(Point::Step {

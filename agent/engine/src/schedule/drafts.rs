@@ -37,12 +37,16 @@ fn own(cache: &mut KvCache, active: &mut Active, max: usize) -> Vec<u32> {
 
 /// How many of `drafts` drafts there are pages and state slots for, which the request has then.
 fn room(cache: &mut KvCache, active: &mut Active, drafts: usize) -> usize {
-    let drafts = snapshots::before_place(cache, active, drafts);
-    let mut drafts = cache.slots_for_drafts(&mut active.kv, drafts);
+    let mut drafts = snapshots::before_place(cache, active, drafts);
     while !cache.try_extend(&active.kv, active.len() + drafts) {
         drafts -= 1;
     }
-    drafts
+    let with_slots = cache.slots_for_drafts(&mut active.kv, drafts);
+    if with_slots < drafts {
+        let len = active.len() + with_slots;
+        cache.give_back(&mut active.kv, len, with_slots);
+    }
+    with_slots
 }
 
 fn of_model(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> Vec<Vec<u32>> {
@@ -76,17 +80,19 @@ fn of_model(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> 
     let drafts = match model.draft(wanted, cache.req_to_token()) {
         Ok(drafts) => drafts,
         Err(error) => {
-            // The step that is launched next finds the same.
-            tracing::error!(%error, "the draft model's device faulted");
+            tracing::error!(%error, "the draft model's step failed; this step has no drafts");
+            // What it has computed is open.
+            reqs.iter_mut().for_each(|active| active.draft_len = 0);
             vec![Vec::new(); num_reqs]
         }
     };
     if is_steady {
         row_cost.observe_drafts(drafts.iter().map(Vec::len).sum(), began.elapsed());
     }
-    let going_on = reqs.iter().filter(|active| active.goes_on());
+    let going_on = reqs.iter_mut().filter(|active| active.goes_on());
     for (active, drafts) in going_on.zip(&drafts) {
-        cache.give_back(&active.kv, active.len() + drafts.len());
+        let len = active.len() + drafts.len();
+        cache.give_back(&mut active.kv, len, drafts.len());
     }
     drafts
 }

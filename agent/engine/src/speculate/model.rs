@@ -1,12 +1,12 @@
 //! `DraftModel`: drafts of another, smaller model with the same vocabulary: SGLang's `STANDALONE`.
 //!
-//! It has KV of its own, in pages that lie where the target's do: position i of a request is in the same page and slot of both
-//! pools, so that a request with pages for the target has them for drafts. It computes every token of a request itself, when
-//! drafts are first wanted and as the answer grows, since neither a prefix cache nor a peer has its KV
-//! (docs/decisions/0087).
+//! It has KV of its own, in pages that lie where the target's do: position i of a request is in the same page and
+//! slot of both pools, so that a request with pages for the target has them for drafts. It computes every token of a
+//! request itself, when drafts are first wanted and as the answer grows, since neither a prefix cache nor a peer has
+//! its KV (docs/decisions/0087).
 //!
-//! A draft is drawn as the target draws that token, with the same noise: where both see the same probabilities they draw the
-//! same token, however random.
+//! A draft is drawn as the target draws that token, with the same noise: where both see the same probabilities they
+//! draw the same token, however random.
 
 use crate::kvcache::ReqPoolIdx;
 use crate::kvcache::req_to_token::ReqToTokenPool;
@@ -37,9 +37,9 @@ pub(crate) struct Wanted<'a> {
 // === impl Wanted ===
 
 impl Wanted<'_> {
-    /// Whether the draft model has all but what the last step drew.
+    /// Whether the draft model has all but what the last step drew, or computes nothing of the request.
     pub(crate) fn is_steady(&self) -> bool {
-        self.req.tokens.len() - *self.draft_len <= self.max + 1
+        self.max == 0 || self.req.tokens.len() - *self.draft_len <= self.max + 1
     }
 }
 
@@ -55,8 +55,8 @@ impl DraftModel {
         }
     }
 
-    /// Drafts for each of `wanted`, one list each; it is empty for a request whose tokens are not all computed yet, because
-    /// they are more than a step takes.
+    /// Drafts for each of `wanted`, one list each; it is empty for a request whose tokens are not all computed yet,
+    /// because they are more than a step takes.
     ///
     /// # Errors
     /// When the device faulted.
@@ -99,8 +99,8 @@ impl DraftModel {
         Ok(drafts)
     }
 
-    /// Computes what the draft model has not yet of each request. Returns those of which it has everything, for which a step
-    /// in flight draws the first draft.
+    /// Computes what the draft model has not yet of each request. Returns those of which it has everything, for which
+    /// a step in flight draws the first draft.
     fn catch_up(
         &mut self,
         wanted: &mut [Wanted<'_>],

@@ -1,5 +1,5 @@
-//! `Ngram`: drafts are what followed the last time that the request's latest tokens were there, in its prompt or answer.
-//! Answers repeat prompts when they quote, edit or summarise them, and themselves in lists and code.
+//! `Ngram`: drafts are what followed the last time that the request's latest tokens were there, in its prompt or
+//! answer. Answers repeat prompts when they quote, edit or summarise them, and themselves in lists and code.
 //!
 //! The idea is prompt lookup decoding (Saxena, 2023, <https://github.com/apoorvumang/prompt-lookup-decoding>). SGLang's
 //! `NGRAM` keeps a trie of all requests' answers; here a request sees its own tokens only, so that neither speed nor

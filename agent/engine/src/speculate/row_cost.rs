@@ -1,8 +1,9 @@
 //! `RowCost`: what one more row costs in a decode step, from the durations of steps with more and fewer rows.
 //!
 //! A step of r rows takes a + b·r: reading the weights takes a, however many rows there are, and each row adds b. The
-//! least squares line through the steps so far, older ones counting less, gives both. A step of q requests without drafts
-//! costs (a + b·q) / q per token. With d, the time to draft a token, a draft costs (b + d)·q / (a + b·q) of that.
+//! least squares line through the steps so far, older ones counting less, gives both. A step of q requests without
+//! drafts costs (a + b·q) / q per token. With d, the time to draft a token, a draft costs (b + d)·q / (a + b·q) of
+//! that.
 
 use crate::step::Step;
 use std::time::Duration;

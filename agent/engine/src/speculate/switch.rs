@@ -1,6 +1,6 @@
-//! `Switch`: whether a request's drafts pay. A draft is a row more in the step; accepted, it saves the request's row of a
-//! step. So drafts pay where the share that is accepted is above the cost of a draft's row, taken as a share of what a
-//! token costs without drafts ([`super::row_cost`]).
+//! `Switch`: whether a request's drafts pay. A draft is a row more in the step; accepted, it saves the request's row
+//! of a step. So drafts pay where the share that is accepted is above the cost of a draft's row, taken as a share of
+//! what a token costs without drafts ([`super::row_cost`]).
 //!
 //! ```text
 //! On ── share < cost ──► Off for 32 tokens ──► Trial ── share ≥ 1.25 · cost ──► On
@@ -8,7 +8,7 @@
 //!                         └──────────────────────┘ share below
 //! ```
 
-/// Drafts over which a share is taken.
+/// Drafts over which a share is taken, at least: a window ends with the step that reaches it.
 const WINDOW: usize = 16;
 /// A trial must do better than what switched drafts off, or small differences would switch at each window.
 const MARGIN: f64 = 1.25;

@@ -89,7 +89,8 @@ impl StepBuilder {
         if row.draws {
             active.draw(id, logit_rows.len());
             logit_rows.push(to_u32(token_ids.len() - 1));
-            sampling.push_sample(&active.req, Ahead::Unknown(drawing));
+            let top_n = active.req.top_logprobs_num();
+            sampling.push_sample(&active.req, Ahead::Unknown(drawing), top_n);
         }
         self.is_decode &= row.draws && len == 1 && row.prompt_logprobs == 0;
         let kv = &mut active.kv;
@@ -101,7 +102,8 @@ impl StepBuilder {
         self.rows.push(row);
     }
 
-    /// Adds the last token of a request and `drafts` of those after it, which has pages for them, to draw at each place.
+    /// Adds the last token of a request and `drafts` of those after it, which has pages for them, to draw at each
+    /// place.
     ///
     /// # Panics
     /// If a step in flight draws a token of the request.
@@ -125,9 +127,10 @@ impl StepBuilder {
         token_ids.extend(&row.drafts);
         carried_rows.resize(token_ids.len(), NO_ROW);
         active.draw(id, logit_rows.len());
+        let top_n = active.req.top_logprobs_num();
         for place in 0..row.positions.len() {
             logit_rows.push(to_u32(first + place));
-            sampling.push_sample(&active.req, Ahead::Drafts(&row.drafts[..place]));
+            sampling.push_sample(&active.req, Ahead::Drafts(&row.drafts[..place]), top_n);
         }
         self.is_decode = false;
         let kv = &mut active.kv;

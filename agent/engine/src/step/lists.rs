@@ -74,14 +74,14 @@ impl Lists {
         self.token_ids.is_empty()
     }
 
-    /// The last token so far draws the one after it.
+    /// The last token so far draws the one after it, of which nothing but the token is of use.
     pub(super) fn draw(&mut self, req: &Req, ahead: Ahead<'_>) {
         self.logit_rows.push(to_u32(self.token_ids.len() - 1));
-        self.sampling.push_sample(req, ahead);
+        self.sampling.push_sample(req, ahead, 0);
     }
 
-    /// Where the last tokens lie, of the request in row `idx`, at `positions`. Of positions that are not `written` the keys and values
-    /// are there.
+    /// Where the last tokens lie, of the request in row `idx`, at `positions`. Of positions that are not `written`
+    /// the keys and values are there.
     pub(super) fn push_places(
         &mut self,
         positions: &Range<usize>,
@@ -170,7 +170,8 @@ impl Lists {
         lens.max().unwrap_or(0)
     }
 
-    /// The plan of a step with page tables of `stride`, padded to `padded` requests if that is said. The lists are empty after it.
+    /// The plan of a step with page tables of `stride`, padded to `padded` requests if that is said. The lists are
+    /// empty after it.
     pub(super) fn take_plan(
         &mut self,
         id: StepId,

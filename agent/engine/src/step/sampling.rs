@@ -33,8 +33,8 @@ impl SamplingRows {
         self.top_n_max = 0;
     }
 
-    /// A row that samples the token after `req.tokens` and those ahead of them.
-    pub(crate) fn push_sample(&mut self, req: &Req, ahead: Ahead<'_>) {
+    /// A row that samples the token after `req.tokens` and those ahead of them, and reports the `top_n` likeliest.
+    pub(crate) fn push_sample(&mut self, req: &Req, ahead: Ahead<'_>, top_n: u32) {
         let (ahead, drafts) = match ahead {
             Ahead::Unknown(len) => (len, [].as_slice()),
             Ahead::Drafts(drafts) => (drafts.len(), drafts),
@@ -62,7 +62,7 @@ impl SamplingRows {
             frequency_penalty: params.frequency_penalty,
             choice: req.choice,
             position: index(req.tokens.len() + ahead),
-            top_n: req.top_logprobs_num(),
+            top_n,
             counts_begin,
             counts_end: index(self.token_counts.len()),
             bias_begin,

@@ -125,7 +125,7 @@ impl Safetensors {
     /// # Errors
     /// When no op reads the tensor's dtype.
     pub fn tensor(&self, name: &str) -> Result<Option<TensorView<'_>>, HfError> {
-        self.view(name, format_of, "F32, F16, BF16")
+        self.view(name, format_of, "F32, F16, BF16, and F8_E4M3 of matrices")
     }
 
     /// A tensor of bytes.

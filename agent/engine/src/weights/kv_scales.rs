@@ -21,24 +21,31 @@ pub enum KvScaleError {
 // === impl Weights ===
 
 impl Weights {
-    /// Of a layer of attention.
+    /// Of a layer of attention, and the names of the tensors that they are from. Latents have those of keys.
     ///
     /// # Errors
     /// When a tensor of them is no positive number.
-    pub fn kv_scales(&self, layer: usize) -> Result<KvScales, WeightsError> {
-        Ok(KvScales {
-            k: self.kv_scale(layer, LayerRole::K, "k")?.unwrap_or(1.0),
-            v: self.kv_scale(layer, LayerRole::V, "v")?.unwrap_or(1.0),
-        })
+    pub fn kv_scales(&self, layer: usize) -> Result<(KvScales, Vec<String>), WeightsError> {
+        let k = self.kv_scale(layer, LayerRole::K, "k")?;
+        let v = self.kv_scale(layer, LayerRole::V, "v")?;
+        let scale = |found: &Option<(f32, String)>| found.as_ref().map_or(1.0, |found| found.0);
+        let scales = KvScales {
+            k: scale(&k),
+            v: scale(&v),
+        };
+        Ok((
+            scales,
+            [k, v].into_iter().flatten().map(|found| found.1).collect(),
+        ))
     }
 
-    /// The scale beside the projection of a role, or in it.
+    /// The scale beside the projection of a role, or in it, and its tensor.
     fn kv_scale(
         &self,
         layer: usize,
         projection: LayerRole,
         kind: &str,
-    ) -> Result<Option<f32>, WeightsError> {
+    ) -> Result<Option<(f32, String)>, WeightsError> {
         let (Self::Hf { files, .. }, Some(name)) =
             (self, self.name(Role::Layer(layer, projection)))
         else {
@@ -62,7 +69,7 @@ impl Weights {
         self.check_shape(&tensor, 1, 1)?;
         let scale = read(bytes)[0];
         if (1e-30..=1e30).contains(&scale) {
-            return Ok(Some(scale));
+            return Ok(Some((scale, name.to_owned())));
         }
         Err(KvScaleError::Range {
             file: self.path().display().to_string(),

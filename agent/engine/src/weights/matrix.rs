@@ -137,7 +137,7 @@ impl<'a> Matrix<'a> {
         let row_bytes = self.columns * element;
         let rows = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
         let len = rows.len() / row_bytes;
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(columns.size_hint().0 * len * element);
         for column in columns {
             let elements = rows.chunks_exact(row_bytes);
             elements.for_each(|row| bytes.extend(&row[column * element..][..element]));

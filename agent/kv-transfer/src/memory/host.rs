@@ -28,14 +28,15 @@ enum Owner {
     Another { _memory: Arc<dyn Registrable> },
 }
 
-// SAFETY: the mapping is plain memory that stays mapped until the last clone drops, and all access
-// to it goes by raw copies, atomics and system calls, which any thread may make.
+// SAFETY: the mapping is plain memory that stays mapped until the last clone drops, and all access from
+// here goes by raw copies, atomics and system calls, which any thread may make.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; no reference to the mapped bytes is ever made.
+// SAFETY: as above. No reference to the mapped bytes is made here; the owner of private memory makes some
+// to bytes alone that no transfer touches meanwhile.
 unsafe impl Sync for Mapping {}
 
 // SAFETY: own regions are mapped for reading and writing until the last clone drops, at an address that
-// never changes; no reference to the bytes is ever made. A peer's, mapped read-only, is never registered.
+// never changes; references to the bytes are made as above. A peer's, mapped read-only, is never registered.
 unsafe impl Registrable for HostRegion {
     fn range(&self) -> (NonNull<u8>, usize) {
         (self.mapping.addr, self.mapping.len)

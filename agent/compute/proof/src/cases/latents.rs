@@ -130,6 +130,7 @@ impl LatentsCase {
             batch,
             kv,
             layer: 0,
+            kv_scales: KvScales::ONE,
             q_out,
         });
     }

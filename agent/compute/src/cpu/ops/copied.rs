@@ -5,7 +5,7 @@ use crate::ops::CopyDirection;
 use std::ops::Range;
 
 pub(super) enum Copied {
-    ToHost { pool: Src<u8>, host: Dst<u8> },
+    ToHost { pool: Dst<u8>, host: Dst<u8> },
     ToPool { pool: Dst<u8>, host: Src<u8> },
 }
 
@@ -15,7 +15,8 @@ impl Copied {
     pub(super) fn new(pool: &CpuBuffer, host: &CpuBuffer, direction: CopyDirection) -> Self {
         match direction {
             CopyDirection::PoolToHost => Self::ToHost {
-                pool: pool.src_bytes(),
+                // Not as a source, which is read as a whole: a transfer may write other items meanwhile.
+                pool: pool.dst_bytes(),
                 host: host.dst_bytes(),
             },
             CopyDirection::HostToPool => Self::ToPool {
@@ -34,7 +35,7 @@ impl Copied {
             // SAFETY: promised by the caller.
             Self::ToHost { pool, host } => unsafe {
                 host.slice_mut(in_host)
-                    .copy_from_slice(&pool.slice()[in_pool]);
+                    .copy_from_slice(pool.slice_mut(in_pool));
             },
             // SAFETY: promised by the caller.
             Self::ToPool { pool, host } => unsafe {

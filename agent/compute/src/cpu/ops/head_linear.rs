@@ -1,13 +1,12 @@
 //! A product of each head with a matrix of its own: those of a packed weight's parts, each over its own columns.
 
 use crate::cpu::handle::CpuBackend;
-use crate::cpu::linear_product::{LinearProduct, LinearScratch, LinearTask, SharedOut};
+use crate::cpu::linear_product::{
+    LinearProduct, LinearScratch, LinearTask, ROWS_AT_A_TIME, SharedOut,
+};
 use crate::cpu::queue::Exec;
 use crate::ops::{Epilogue, HeadLinear};
 use std::sync::Arc;
-
-/// Rows of a task: enough that expanding a head's weights for them costs little.
-const ROWS_PER_TASK: usize = 240;
 
 pub(in crate::cpu) fn head_linear(
     op: HeadLinear<'_, CpuBackend>,
@@ -42,9 +41,9 @@ pub(in crate::cpu) fn head_linear(
         // SAFETY: on the queue; `out` is other memory.
         let x = unsafe { x.slice() };
         let isa = exec.isa;
-        let chunks = rows.div_ceil(ROWS_PER_TASK);
+        let chunks = rows.div_ceil(ROWS_AT_A_TIME);
         exec.threads.run(heads * chunks, |i, _| {
-            let (head, first) = (i / chunks, i % chunks * ROWS_PER_TASK);
+            let (head, first) = (i / chunks, i % chunks * ROWS_AT_A_TIME);
             let part = &weight.segments()[head];
             // The product writes the part's columns, which lie closer together than the heads.
             let before = head * out_stride - part.columns.start;
@@ -64,7 +63,7 @@ pub(in crate::cpu) fn head_linear(
                 isa,
             };
             let task = LinearTask {
-                rows: first..rows.min(first + ROWS_PER_TASK),
+                rows: first..rows.min(first + ROWS_AT_A_TIME),
                 blocks: part.blocks.clone(),
             };
             // SAFETY: tasks have rows or blocks of their own.

@@ -8,7 +8,7 @@ use crate::cpu::isa::Isa;
 use crate::cpu::kv_layer::KvLayer;
 use crate::cpu::memory::{Dst, Src};
 use crate::cpu::queue::Exec;
-use crate::kv::{KvScales, NO_SLOT};
+use crate::kv::NO_SLOT;
 use crate::ops::MlaPrep;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +44,7 @@ pub(in crate::cpu) fn mla_prep(
         rope,
         batch,
         kv,
+        kv_scales,
         layer,
         q_out,
     } = op;
@@ -58,7 +59,7 @@ pub(in crate::cpu) fn mla_prep(
         eps,
         rope: rope.src("mla_prep rope table", rows * rope_dim),
         out_slots: batch.out_slots.src("out_slots", rows),
-        layer: KvLayer::new(kv, KvScales::ONE, layer),
+        layer: KvLayer::new(kv, kv_scales, layer),
         saturated: Arc::clone(saturated),
         q_out: q_out.dst("mla_prep q_out", rows * num_heads * kv.head_dim),
     };

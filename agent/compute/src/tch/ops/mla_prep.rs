@@ -21,6 +21,7 @@ pub(in crate::tch) fn mla_prep(op: MlaPrep<'_, TchBackend>) -> Result<(), String
         rope,
         batch,
         kv,
+        kv_scales: _,
         layer,
         q_out,
     } = op;

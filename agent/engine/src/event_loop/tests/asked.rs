@@ -19,8 +19,8 @@ pub(super) struct Asked {
     /// Prompts of one family share their beginning.
     pub(super) family: u32,
     pub(super) prompt_len: usize,
-    /// Of the prompt, the last tokens, which are the answer to those before: an earlier request may have left them in the
-    /// cache.
+    /// Of the prompt, the last tokens, which are the answer to those before: an earlier request may have left them in
+    /// the cache.
     pub(super) answered: usize,
     pub(super) max_new_tokens: u32,
     pub(super) penalised: bool,

@@ -57,8 +57,8 @@ impl ReqState {
         self.source.map(|source| source.slot)
     }
 
-    /// Where a step that begins behind `from` keeps the states after its first `rows` rows, in case that the drafts behind
-    /// them are wrong. The request has that many slots for drafts.
+    /// Where a step that begins behind `from` keeps the states after its first `rows` rows, in case that the drafts
+    /// behind them are wrong. The request has that many slots for drafts.
     pub(crate) fn draft_snapshots(&self, from: usize, rows: usize) -> Vec<Snapshot> {
         let slots = self.for_drafts[..rows].iter();
         let snapshot = |(len, &slot)| Snapshot { len, slot };
@@ -70,6 +70,11 @@ impl ReqState {
         if (1..=drafts).contains(&drawn) {
             std::mem::swap(&mut self.working, &mut self.for_drafts[drawn - 1]);
         }
+    }
+
+    /// The slots for more than `drafts` drafts.
+    pub(super) fn take_spare(&mut self, drafts: usize) -> Vec<StateSlot> {
+        self.for_drafts.split_off(drafts.min(self.for_drafts.len()))
     }
 
     /// Where cached pages end that have no state: worth keeping, if it is computed again.
@@ -156,8 +161,8 @@ impl KvCache {
         Some(snapshot)
     }
 
-    /// Takes slots for the states after drafts, of a model that has states, which the request keeps. Returns how many of
-    /// `drafts` drafts it has them for.
+    /// Takes slots for the states after drafts, of a model that has states, until the step is verified. Returns how many
+    /// of `drafts` drafts it has them for.
     pub(crate) fn slots_for_drafts(&mut self, kv: &mut ReqKv, drafts: usize) -> usize {
         let Some(state) = &mut kv.state else {
             return drafts;

@@ -91,6 +91,27 @@ pub enum Scores {
     SoftmaxOfChosen,
 }
 
+// === impl MoeFfn ===
+
+impl MoeFfn {
+    /// Chosen and weighed by a softmax over all experts, without groups, biases and a shared one.
+    pub const fn softmax(num_experts: usize, top_k: usize, width: usize) -> Self {
+        Self {
+            num_experts,
+            top_k,
+            width,
+            scores: Scores::Softmax,
+            groups: None,
+            choice_bias: false,
+            normalise: false,
+            scale: 1.0,
+            glu: Glu::Silu,
+            biases: false,
+            shared: None,
+        }
+    }
+}
+
 // === impl DenseFfn ===
 
 impl DenseFfn {

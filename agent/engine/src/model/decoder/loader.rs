@@ -17,9 +17,10 @@ pub(crate) struct Loader<'a, B: Backend> {
     config: &'a ModelConfig,
     weights: &'a Weights,
     pool: KvPoolSpec,
+    kv_dtype: DType,
     limits: StepLimits,
     started: Instant,
-    /// Bytes of the file's matrices so far.
+    /// Bytes of matrices that the backend was given so far.
     packed_bytes: usize,
     /// Names of the tensors so far.
     used: HashSet<String>,
@@ -32,13 +33,14 @@ impl<'a, B: Backend> Loader<'a, B> {
         backend: &'a B,
         files: &'a ModelFiles,
         limits: StepLimits,
-        pool: KvPoolSpec,
+        (pool, kv_dtype): (KvPoolSpec, DType),
     ) -> Self {
         Self {
             backend,
             config: &files.config,
             weights: &files.weights,
             pool,
+            kv_dtype,
             limits,
             started: Instant::now(),
             packed_bytes: 0,
@@ -169,9 +171,14 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(matrix)
     }
 
-    /// Of what a layer of attention keeps, where that is in E4M3.
-    pub(in crate::model) fn kv_scales(&self, layer: usize) -> Result<KvScales, LoadError> {
-        Ok(self.weights.kv_scales(layer)?)
+    /// Of what a layer of attention keeps, by which a pool in E4M3 has it.
+    pub(in crate::model) fn kv_scales(&mut self, layer: usize) -> Result<KvScales, LoadError> {
+        if self.kv_dtype != DType::F8E4M3 {
+            return Ok(KvScales::ONE);
+        }
+        let (scales, names) = self.weights.kv_scales(layer)?;
+        self.used.extend(names);
+        Ok(scales)
     }
 
     /// The matrix of the blocks and the scales of two roles.
@@ -217,7 +224,9 @@ impl<'a, B: Backend> Loader<'a, B> {
         experts: &[ExpertSource<'_>],
     ) -> Result<B::Experts, LoadError> {
         let matrices = experts.iter().flat_map(|e| [e.gate, e.up, e.down]);
-        self.packed_bytes += matrices.map(|source| source.bytes.len()).sum::<usize>();
+        self.packed_bytes += matrices
+            .map(|source| source.bytes.len() + size_of_val(source.scales))
+            .sum::<usize>();
         Ok(self.backend.pack_experts(experts)?)
     }
 

@@ -1,7 +1,7 @@
 //! DeepSeek V2: the layers of deepseek_v3, with experts chosen by their softmax and without a bias.
 
 use super::deepseek_v3::{self, NEUTRAL, decoder, experts, groups, hf_names};
-use super::def::FamilyDef;
+use super::def::{FP8, FamilyDef};
 use crate::model::config::fields::Fields;
 use crate::model::config::{ConfigError, GroupScore, ModelConfig, MoeFfn};
 use serde_json::json;
@@ -11,7 +11,7 @@ pub(super) static DEEPSEEK_V2: FamilyDef = FamilyDef {
     architectures: &["DeepseekV2ForCausalLM"],
     neutral: NEUTRAL,
     towers: None,
-    quant_method: None,
+    quant_method: FP8,
     absent: || {
         vec![
             ("first_k_dense_replace", json!(0)),

@@ -2,10 +2,10 @@
 //! groups are chosen by sigmoids and a bias, with one that all tokens share. Draft layers, which its files have after
 //! the others, are not read.
 
-use super::def::FamilyDef;
+use super::def::{FP8, FamilyDef};
 use crate::model::config::fields::Fields;
 use crate::model::config::{
-    ConfigError, ExpertGroups, Family, Ffn, Glu, GroupScore, LayerConfig, Mixer, Mla, ModelConfig,
+    ConfigError, ExpertGroups, Family, Ffn, GroupScore, LayerConfig, Mixer, Mla, ModelConfig,
     MoeFfn, Scores, SharedExpert, invalid, narrow,
 };
 use crate::weights::{ExpertRole, LayerRole, Role, names};
@@ -27,7 +27,7 @@ pub(super) static DEEPSEEK_V3: FamilyDef = FamilyDef {
     architectures: &["DeepseekV3ForCausalLM"],
     neutral: NEUTRAL,
     towers: None,
-    quant_method: None,
+    quant_method: FP8,
     absent: || {
         vec![
             ("first_k_dense_replace", json!(3)),
@@ -136,20 +136,16 @@ pub(super) fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
     let width = fields.size("moe_intermediate_size")?;
     let shared = fields.size_opt("n_shared_experts")?.unwrap_or(0);
     Ok(MoeFfn {
-        num_experts: fields.size("n_routed_experts")?,
-        top_k: fields.size("num_experts_per_tok")?,
-        width,
-        scores: Scores::Softmax,
-        groups: None,
-        choice_bias: false,
-        normalise: false,
         scale: narrow(fields.positive("routed_scaling_factor")?),
-        glu: Glu::Silu,
-        biases: false,
         shared: (shared > 0).then(|| SharedExpert {
             width: width.saturating_mul(shared),
             gated: false,
         }),
+        ..MoeFfn::softmax(
+            fields.size("n_routed_experts")?,
+            fields.size("num_experts_per_tok")?,
+            width,
+        )
     })
 }
 

@@ -6,6 +6,9 @@ use crate::model::config::{ConfigError, Family, ModelConfig};
 use crate::weights::names::{GgufNames, HfNames};
 use serde_json::Value;
 
+/// `quant_method` of matrices in E4M3 with scales.
+pub(crate) const FP8: &str = "fp8";
+
 /// A family: a row of the table.
 pub(crate) struct FamilyDef {
     /// `model_type` of config.json. The first one is the family's name.
@@ -20,8 +23,8 @@ pub(crate) struct FamilyDef {
     /// What the family's class in transformers takes for keys of config.json that are not written. A key that is
     /// `null` is written.
     pub(crate) absent: fn() -> Vec<(&'static str, Value)>,
-    /// How the weights of a folder may be quantised.
-    pub(crate) quant_method: Option<&'static str>,
+    /// How the weights of a folder may be quantised, in the words of `quant_method`: "fp8" but for one family.
+    pub(crate) quant_method: &'static str,
     pub(crate) config: fn(&Fields) -> Result<ModelConfig, ConfigError>,
     pub(crate) hf_names: HfNames,
     /// `None`: not read from GGUF files.

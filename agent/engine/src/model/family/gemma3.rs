@@ -3,7 +3,7 @@
 //! by its own theta. A norm's weight is stored as w and applied as 1 + w. Files of models for images have a
 //! vision tower beside the decoder, which is not read.
 
-use super::def::FamilyDef;
+use super::def::{FP8, FamilyDef};
 use crate::model::config::fields::Fields;
 use crate::model::config::{
     Attention, ConfigError, DenseFfn, Family, Ffn, Glu, LayerConfig, Mixer, ModelConfig, Rope,
@@ -31,7 +31,7 @@ pub(super) static GEMMA3: FamilyDef = FamilyDef {
         "mm_tokens_per_image",
         "vision_config",
     ]),
-    quant_method: None,
+    quant_method: FP8,
     absent,
     config,
     hf_names,

@@ -23,7 +23,7 @@ pub(super) static GPT_OSS: FamilyDef = FamilyDef {
         "router_aux_loss_coef",
     ],
     towers: None,
-    quant_method: Some("mxfp4"),
+    quant_method: "mxfp4",
     absent,
     config,
     hf_names,
@@ -81,20 +81,17 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
 fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
     fields.expect_text("hidden_act", "silu")?;
     Ok(MoeFfn {
-        num_experts: fields.size("num_local_experts")?,
-        top_k: fields.size("num_experts_per_tok")?,
-        width: fields.size("intermediate_size")?,
         scores: Scores::SoftmaxOfChosen,
-        groups: None,
-        choice_bias: false,
-        scale: 1.0,
-        normalise: false,
         glu: Glu::ClampedSilu {
             alpha: narrow(fields.positive("swiglu_alpha")?),
             limit: narrow(fields.positive("swiglu_limit")?),
         },
         biases: true,
-        shared: None,
+        ..MoeFfn::softmax(
+            fields.size("num_local_experts")?,
+            fields.size("num_experts_per_tok")?,
+            fields.size("intermediate_size")?,
+        )
     })
 }
 

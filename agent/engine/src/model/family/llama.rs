@@ -1,7 +1,7 @@
 //! Llama: grouped-query attention, RoPE over the whole head, SwiGLU. Many other models have this
 //! architecture under their own names; only files that say `llama` are read.
 
-use super::def::{FamilyDef, GgufFamily};
+use super::def::{FP8, FamilyDef, GgufFamily};
 use crate::model::config::fields::Fields;
 use crate::model::config::{ConfigError, LayerConfig, Mixer, ModelConfig};
 use crate::weights::names;
@@ -12,7 +12,7 @@ pub(super) static LLAMA: FamilyDef = FamilyDef {
     // How matrices were cut in training, and a note of SmolLM's.
     neutral: &["pretraining_tp", "is_llama_config"],
     towers: None,
-    quant_method: None,
+    quant_method: FP8,
     absent: Vec::new,
     config,
     hf_names: names::hf,

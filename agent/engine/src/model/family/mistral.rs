@@ -1,7 +1,7 @@
 //! Mistral: llama under another name, whose older files attend within a window in all layers. A
 //! GGUF file of a Mistral says `llama`.
 
-use super::def::FamilyDef;
+use super::def::{FP8, FamilyDef};
 use crate::model::config::fields::Fields;
 use crate::model::config::{Attention, ConfigError, LayerConfig, Mixer, ModelConfig};
 use crate::weights::names;
@@ -12,7 +12,7 @@ pub(super) static MISTRAL: FamilyDef = FamilyDef {
     architectures: &["MistralForCausalLM"],
     neutral: &[],
     towers: None,
-    quant_method: None,
+    quant_method: FP8,
     absent: || {
         vec![
             ("num_key_value_heads", json!(8)),

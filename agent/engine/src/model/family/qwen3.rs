@@ -1,7 +1,7 @@
 //! Qwen3, dense: as llama, with an RMS norm over each query and key head before RoPE. Its GGUF
 //! files keep the rows of Q and K as they are, since llama.cpp rotates this family by halves.
 
-use super::def::{FamilyDef, GgufFamily};
+use super::def::{FP8, FamilyDef, GgufFamily};
 use crate::model::config::fields::Fields;
 use crate::model::config::{Attention, ConfigError, ModelConfig};
 use crate::weights::names;
@@ -12,7 +12,7 @@ pub(super) static QWEN3: FamilyDef = FamilyDef {
     architectures: &["Qwen3ForCausalLM"],
     neutral: &[],
     towers: None,
-    quant_method: None,
+    quant_method: FP8,
     absent: || {
         vec![
             ("num_key_value_heads", json!(32)),

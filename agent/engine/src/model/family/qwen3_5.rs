@@ -2,7 +2,7 @@
 //! head. A norm's weight is stored as w and applied as 1 + w, except in the delta layers. Files of models for
 //! images have a vision tower beside the decoder, which is not read.
 
-use super::def::FamilyDef;
+use super::def::{FP8, FamilyDef};
 use crate::model::config::fields::Fields;
 use crate::model::config::{
     Attention, ConfigError, Family, Ffn, GatedDelta, LayerConfig, Mixer, ModelConfig,
@@ -28,7 +28,7 @@ pub(super) static QWEN3_5: FamilyDef = FamilyDef {
     // Draft layers are not read.
     neutral: &["mtp_num_hidden_layers"],
     towers: Some(TOWERS),
-    quant_method: None,
+    quant_method: FP8,
     absent,
     config,
     hf_names: names::hf,

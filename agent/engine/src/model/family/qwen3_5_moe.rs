@@ -1,7 +1,7 @@
 //! Qwen3.5 with experts: the layers of qwen3_5, with a mixture of experts and one that all tokens share in the
 //! place of the feed-forward.
 
-use super::def::FamilyDef;
+use super::def::{FP8, FamilyDef};
 use super::qwen3_5::{self, IMAGE_ROPE, TOWERS, decoder};
 use super::qwen3_moe;
 use crate::model::config::fields::Fields;
@@ -21,7 +21,7 @@ pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
         "router_aux_loss_coef",
     ],
     towers: Some(TOWERS),
-    quant_method: None,
+    quant_method: FP8,
     absent: qwen3_5::absent,
     config,
     hf_names: names::hf,

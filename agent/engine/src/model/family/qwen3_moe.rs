@@ -1,11 +1,11 @@
 //! Qwen3 with experts: attention of qwen3, and a mixture of experts in the place of most
 //! feed-forwards. GGUF files of it have experts in all layers.
 
-use super::def::{FamilyDef, GgufFamily};
+use super::def::{FP8, FamilyDef, GgufFamily};
 use super::qwen3;
 use crate::model::config::fields::Fields;
 use crate::model::config::{
-    Attention, ConfigError, Ffn, Glu, LayerConfig, Mixer, ModelConfig, MoeFfn, Scores, invalid,
+    Attention, ConfigError, Ffn, LayerConfig, Mixer, ModelConfig, MoeFfn, invalid,
 };
 use crate::weights::names;
 use serde_json::json;
@@ -21,7 +21,7 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
         "router_aux_loss_coef",
     ],
     towers: None,
-    quant_method: None,
+    quant_method: FP8,
     absent: || {
         vec![
             ("num_key_value_heads", json!(4)),
@@ -98,17 +98,12 @@ pub(super) fn experts(fields: &Fields) -> Result<MoeFfn, ConfigError> {
         (count, alias) => count.or(alias).ok_or_else(|| fields.missing(COUNT))?,
     };
     Ok(MoeFfn {
-        num_experts: count,
-        top_k: fields.size("num_experts_per_tok")?,
-        width: fields.size("moe_intermediate_size")?,
-        scores: Scores::Softmax,
         normalise: fields.flag("norm_topk_prob")?.unwrap_or(false),
-        glu: Glu::Silu,
-        biases: false,
-        groups: None,
-        choice_bias: false,
-        scale: 1.0,
-        shared: None,
+        ..MoeFfn::softmax(
+            count,
+            fields.size("num_experts_per_tok")?,
+            fields.size("moe_intermediate_size")?,
+        )
     })
 }
 

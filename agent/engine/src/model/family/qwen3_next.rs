@@ -1,6 +1,6 @@
 //! Qwen3-Next: the layers of qwen3_5_moe, with the rows of a gated delta layer grouped by key head in its files.
 
-use super::def::FamilyDef;
+use super::def::{FP8, FamilyDef};
 use super::{qwen3_5, qwen3_5_moe, qwen3_moe};
 use crate::model::config::fields::Fields;
 use crate::model::config::{ConfigError, ModelConfig};
@@ -17,7 +17,7 @@ pub(super) static QWEN3_NEXT: FamilyDef = FamilyDef {
         "router_aux_loss_coef",
     ],
     towers: None,
-    quant_method: None,
+    quant_method: FP8,
     absent: || {
         vec![
             ("num_key_value_heads", json!(2)),

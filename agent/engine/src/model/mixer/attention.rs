@@ -160,7 +160,7 @@ impl<B: Backend> AttentionLayer<B> {
             num_q_heads: self.config.num_heads,
             batch,
             kv,
-            kv_scales: self.kv_scales.of_pool(kv.dtype),
+            kv_scales: self.kv_scales,
             layer: self.place.ordinal,
         });
     }
@@ -177,7 +177,7 @@ impl<B: Backend> AttentionLayer<B> {
             scale: self.config.scale,
             batch: cx.step.batch,
             kv,
-            kv_scales: self.kv_scales.of_pool(kv.dtype),
+            kv_scales: self.kv_scales,
             layer: self.place.ordinal,
             window: self.config.window,
             sinks: self.sinks.as_ref(),

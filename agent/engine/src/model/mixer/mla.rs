@@ -24,6 +24,8 @@ const NORM_EPS: f32 = 1e-6;
 pub(crate) struct MlaLayer<B: Backend> {
     config: Mla,
     place: LayerPlace,
+    /// Of latents.
+    kv_scales: KvScales,
     queries: Queries<B>,
     /// The rows of the latent and of its key.
     kv_a: B::Weight,
@@ -155,14 +157,17 @@ impl<B: Backend> MlaLayer<B> {
         let values: Vec<_> = (0..num_heads)
             .map(|head| kv_b.rows(values_of(head)))
             .collect();
-        let kv_b = kv_b.expanded();
         let absorb: Vec<_> = (0..num_heads)
-            .map(|head| kv_b.columns(keys_of(head), 0..rank))
+            .map(|head| {
+                let rows = kv_b.rows(keys_of(head)).expanded();
+                rows.columns(0..nope_dim, 0..rank)
+            })
             .collect();
         let o = loader.matrix(role(LayerRole::O), hidden, config.v_width())?;
         Ok(Self {
             config: *config,
             place: loader.pool().pages_of(layer),
+            kv_scales: loader.kv_scales(layer)?,
             queries,
             kv_a: loader.pack(&[kv_a], false)?,
             kv_norm: loader.vector(role(LayerRole::KvANorm), rank)?,
@@ -210,6 +215,7 @@ impl<B: Backend> MlaLayer<B> {
             rope: &space.ropes[self.config.rope],
             batch,
             kv: &cx.step.kv[self.place.group],
+            kv_scales: self.kv_scales,
             layer: self.place.ordinal,
             q_out: &latents.absorbed,
         });
@@ -244,7 +250,7 @@ impl<B: Backend> MlaLayer<B> {
             scale,
             batch: cx.step.batch,
             kv: &cx.step.kv[self.place.group],
-            kv_scales: KvScales::ONE,
+            kv_scales: self.kv_scales,
             layer: self.place.ordinal,
             window: None,
             sinks: None,

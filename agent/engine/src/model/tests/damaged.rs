@@ -30,7 +30,7 @@ fn load_refusal(files: &ModelFiles) -> String {
         max_tokens: 4,
         max_logit_rows: 1,
     };
-    let refused = load(&*BACKEND, files, limits).unwrap_err();
+    let refused = load(&*BACKEND, files, BACKEND.activation_dtype(), limits).unwrap_err();
     refused.to_string()
 }
 
@@ -206,7 +206,7 @@ fn try_load(path: &Path) {
         max_logit_rows: 1,
     };
     if let Ok(files) = ModelFiles::open(path) {
-        let _model_or_refusal = load(&*BACKEND, &files, limits);
+        let _model_or_refusal = load(&*BACKEND, &files, BACKEND.activation_dtype(), limits);
     }
 }
 

@@ -19,8 +19,8 @@ fn keys_and_values_in_e4m3_give_what_transformers_gives_with_a_cache_that_rounds
 #[test]
 fn bits_do_not_depend_on_chunks_and_pages_where_they_are_rounded() {
     let tokens: Vec<u32> = (0..150).map(|i| i * 7 % 384).collect();
-    // Windows, sinks, states beside pages; without scales in the file.
-    for model in [MODEL, "tiny-gpt-oss", "tiny-qwen3-5"] {
+    // Windows, sinks, states beside pages, latents; without scales in the file.
+    for model in [MODEL, "tiny-gpt-oss", "tiny-qwen3-5", "tiny-deepseek-v3"] {
         let whole = e4m3(model, 16).forward(&[Piece::all(0, 0, &tokens)]);
         assert_ne!(whole, alone(model, &tokens), "{model} rounds nothing");
         let mut cut = e4m3(model, 1);

@@ -5,12 +5,10 @@ use super::paper::Paper;
 use super::*;
 use crate::model::decoder::Decoder;
 use crate::model::decoder::loader::Loader;
-use crate::weights::Fp8;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
-use std::num::NonZero;
 
 /// Names of a line of `tensors.txt`: a number in a name may be a set, as `{0..2,5}`.
 fn expanded(name: &str) -> Vec<String> {
@@ -85,7 +83,7 @@ fn unused_of(name: &str, config: &Value, list: &str) -> BTreeMap<String, usize> 
         max_logit_rows: 1,
     };
     let pool = KvPoolSpec::of(&files.config);
-    let mut loader = Loader::new(&Paper, &files, limits, pool);
+    let mut loader = Loader::new(&Paper, &files, limits, (pool, DType::F32));
     let loaded = Decoder::load_with(&mut loader);
     loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
     loader.unused()
@@ -140,15 +138,6 @@ fn every_tensor_of_deepseek_v3_is_loaded_or_a_draft() {
     .fold(list, |list, (from, to)| list.replace(from, to));
     let drafts = counts([("model.layers.*", 6)]);
     assert_eq!(unused_of("deepseek-v3", &config, &list), drafts);
-}
-
-#[test]
-fn deepseek_v3_says_the_blocks_of_its_scales() {
-    let (config, _) = files_of("deepseek-v3");
-    let folder = folder_of(&config, "");
-    let (config, _) = crate::model::config::hf::read_config(folder.path()).unwrap();
-    let side = NonZero::new(128).unwrap();
-    assert_eq!(config.fp8, Some(Fp8::Blocks([side, side])));
 }
 
 /// A whole one would take minutes to expand; each layer of the tiny one has the same tensors.

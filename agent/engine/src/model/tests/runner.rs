@@ -103,7 +103,13 @@ impl<B: Backend> Runner<B> {
     pub(super) fn with_kv(backend: B, path: &Path, sizes: Sizes, dtype: DType) -> Self {
         let activations = backend.activation_dtype();
         let page_size = sizes.page_size;
-        let model = load(&backend, &ModelFiles::open(path).unwrap(), sizes.step).unwrap();
+        let model = load(
+            &backend,
+            &ModelFiles::open(path).unwrap(),
+            dtype,
+            sizes.step,
+        )
+        .unwrap();
         let num_pages = sizes.max_seqs * sizes.max_seq_len / page_size;
         let pool = |spec: &KvGroupSpec| {
             let len = num_pages * page_size * spec.elements_per_token();

@@ -85,7 +85,9 @@ fn a_dtype_that_no_op_reads_is_refused_when_its_tensor_is_asked_for() {
     );
     let message = model.tensor("w").unwrap_err().to_string();
     assert!(
-        message.ends_with("tensor w has dtype I64; supported: F32, F16, BF16"),
+        message.ends_with(
+            "tensor w has dtype I64; supported: F32, F16, BF16, and F8_E4M3 of matrices"
+        ),
         "{message}"
     );
 }

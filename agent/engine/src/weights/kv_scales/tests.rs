@@ -28,8 +28,15 @@ fn scales_lie_beside_the_projections_or_in_them() {
     for names in [["k_scale", "v_scale"], ["k_proj.k_scale", "v_proj.v_scale"]] {
         let (_folder, weights) = weights(&[(names[0], 0.5), (names[1], 2.0)]);
         let expected = KvScales { k: 0.5, v: 2.0 };
-        assert_eq!(weights.kv_scales(1).unwrap(), expected);
-        assert_eq!(weights.kv_scales(0).unwrap(), KvScales::ONE);
+        let (scales, tensors) = weights.kv_scales(1).unwrap();
+        assert_eq!(scales, expected);
+        assert!(
+            tensors
+                .iter()
+                .zip(names)
+                .all(|(tensor, name)| tensor.ends_with(name))
+        );
+        assert_eq!(weights.kv_scales(0).unwrap(), (KvScales::ONE, Vec::new()));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cpu::backend::tests::{
 };
 use crate::cpu::{CpuBackend, Isa};
 use crate::dtype::DType;
-use crate::kv::{KvCutView, KvGroupView, NO_SLOT};
+use crate::kv::{KvCutView, KvGroupView, KvScales, NO_SLOT};
 use crate::ops::{Backend, BatchView, MlaPrep, RopeTable};
 use std::sync::Arc;
 
@@ -66,6 +66,7 @@ fn prepare(isa: Isa, threads: usize) -> (Vec<f32>, Vec<f32>) {
         rope: &rope,
         batch: &batch,
         kv: &kv,
+        kv_scales: KvScales::ONE,
         layer: LAYER,
         q_out: &q_out,
     });

@@ -55,20 +55,7 @@ impl Fields {
             Some(head_dim) => head_dim,
             None => head_dim_from(self, hidden_size, num_heads)?,
         };
-        Ok(Attention {
-            num_heads,
-            num_kv_heads: num_kv_heads.unwrap_or(num_heads),
-            head_dim,
-            scale: narrow((head_dim as f64).powf(-0.5)),
-            rope: 0,
-            qk_norm: false,
-            qkv_bias: false,
-            o_bias: false,
-            sinks: false,
-            window: None,
-            gated: false,
-            out_norm: false,
-        })
+        Ok(Attention::plain(num_heads, num_kv_heads, head_dim))
     }
 
     /// Keys that a query sees. A window as long as the context hides nothing, and is none.

@@ -1,8 +1,8 @@
 //! The keys of an architecture in a GGUF file's metadata.
 
 use crate::model::config::{
-    Attention, ConfigError, DenseFfn, Family, Ffn, Glu, LayerConfig, Mixer, ModelConfig, MoeFfn,
-    Rope, RopeScaling, Scores, check, invalid, narrow,
+    Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, MoeFfn, Rope,
+    RopeScaling, check, invalid, narrow,
 };
 use crate::weights::gguf::{Gguf, MetadataError, Value};
 use std::cell::RefCell;
@@ -107,17 +107,12 @@ impl<'a> Keys<'a> {
         // Of dense layers, which there are none of.
         self.size_opt("feed_forward_length")?;
         let experts = MoeFfn {
-            num_experts: self.size("expert_count")?,
-            top_k: self.size("expert_used_count")?,
-            width: self.size("expert_feed_forward_length")?,
-            scores: Scores::Softmax,
-            groups: None,
-            choice_bias: false,
-            scale: 1.0,
             normalise: true,
-            glu: Glu::Silu,
-            biases: false,
-            shared: None,
+            ..MoeFfn::softmax(
+                self.size("expert_count")?,
+                self.size("expert_used_count")?,
+                self.size("expert_feed_forward_length")?,
+            )
         };
         self.decoder(adapt, Ffn::Moe(experts))
     }
@@ -171,20 +166,7 @@ impl<'a> Keys<'a> {
         };
         self.expect_size("attention.value_length", head_dim, "the key length")?;
         let num_kv_heads = self.size_opt("attention.head_count_kv")?;
-        Ok(Attention {
-            num_heads,
-            num_kv_heads: num_kv_heads.unwrap_or(num_heads),
-            head_dim,
-            scale: narrow((head_dim as f64).powf(-0.5)),
-            rope: 0,
-            qk_norm: false,
-            qkv_bias: false,
-            o_bias: false,
-            sinks: false,
-            window: None,
-            gated: false,
-            out_norm: false,
-        })
+        Ok(Attention::plain(num_heads, num_kv_heads, head_dim))
     }
 
     fn rope(&self, head_dim: usize) -> Result<Rope, ConfigError> {

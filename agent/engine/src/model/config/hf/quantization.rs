@@ -2,7 +2,7 @@
 
 use crate::model::config::fields::Fields;
 use crate::model::config::{ConfigError, invalid};
-use crate::model::family::FamilyDef;
+use crate::model::family::{FP8, FamilyDef};
 use crate::weights::Fp8;
 use std::num::NonZero;
 
@@ -27,18 +27,14 @@ pub(super) fn read(fields: &Fields, def: &FamilyDef) -> Result<Option<Fp8>, Conf
     };
     let method = quantization.text(METHOD)?;
     let method = method.ok_or_else(|| quantization.missing(METHOD))?;
-    let (fp8, supported) = match def.quant_method {
-        Some(own) if own == method => (None, ""),
-        None if method == "fp8" => (Some(fp8(&quantization)?), ""),
-        Some(own) => (None, own),
-        None => (
-            None,
-            "fp8, unquantised safetensors, or a quantised GGUF file",
-        ),
-    };
-    if !supported.is_empty() {
+    if method != def.quant_method {
+        let supported = match def.quant_method {
+            FP8 => "fp8, unquantised safetensors, or a quantised GGUF file",
+            other => other,
+        };
         return Err(quantization.unsupported(METHOD, method, supported));
     }
+    let fp8 = (method == FP8).then(|| fp8(&quantization)).transpose()?;
     quantization.refuse_unknown(def.family(), NEUTRAL)?;
     Ok(fp8)
 }

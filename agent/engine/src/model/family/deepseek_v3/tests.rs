@@ -1,9 +1,11 @@
 //! DeepSeek V3's published configuration, beside what it describes.
 
 use super::*;
-use crate::model::config::{DenseFfn, Rope, RopeScaling};
+use crate::model::config::{DenseFfn, Glu, Rope, RopeScaling};
 use crate::model::family::tests::{published, read, refusal};
+use crate::weights::Fp8;
 use serde_json::{Value, json};
+use std::num::NonZero;
 
 const NAME: &str = "deepseek-v3";
 
@@ -65,7 +67,7 @@ fn expected() -> ModelConfig {
         }],
         layers: [layers(dense, 3), layers(experts, 58)].concat(),
         tie_word_embeddings: false,
-        fp8: None,
+        fp8: Some(Fp8::Blocks([NonZero::new(128).unwrap(); 2])),
         bos_token_id: Some(0),
         eos_token_ids: vec![1],
     }

@@ -1,7 +1,7 @@
 //! A published configuration of Qwen3 with experts, beside what it describes.
 
 use super::*;
-use crate::model::config::{DenseFfn, Rope, RopeScaling};
+use crate::model::config::{DenseFfn, Glu, Rope, RopeScaling, Scores};
 use crate::model::family::tests::{published, read, refusal};
 use serde_json::json;
 
