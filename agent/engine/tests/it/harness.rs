@@ -4,6 +4,7 @@ use pd_engine::engine::{
     Device, Engine, EngineConfig, EngineHandle, FinishReason, GenerateRequest,
 };
 use pd_engine::engine::{LogprobOptions, RequestStream, TokenLogprob};
+use pd_engine::engine::{SpeculativeAlgorithm, SpeculativeConfig};
 use pd_engine::sample::params::SamplingParams;
 use std::path::PathBuf;
 
@@ -98,6 +99,25 @@ pub(crate) fn mk_prompt(seed: u32, len: usize) -> Vec<u32> {
         state >> 24
     };
     (0..len).map(|_| next()).collect()
+}
+
+/// A prompt in which every run of tokens is found again.
+pub(crate) fn repeated(seed: u32, len: usize) -> Vec<u32> {
+    let part = mk_prompt(seed, 8);
+    part.into_iter().cycle().take(len).collect()
+}
+
+/// Its answer is of three tokens, so that it repeats and drafts are now right and now wrong.
+pub(crate) fn mk_repeating(mut request: GenerateRequest) -> GenerateRequest {
+    request.sampling.logit_bias = [5, 6, 7].map(|token| (token, 50.0)).to_vec();
+    request
+}
+
+pub(crate) fn ngram(num_steps: u32) -> Option<SpeculativeConfig> {
+    Some(SpeculativeConfig {
+        algorithm: SpeculativeAlgorithm::Ngram,
+        num_steps,
+    })
 }
 
 pub(crate) fn collect(mut stream: RequestStream) -> Answer {

@@ -1,11 +1,12 @@
 //! Observation points: what prefill sends is what decode has, and both are what a unified engine computes.
 
 use crate::harness::{
-    LLAMA, QWEN3_5, collect, generate, mk_config, mk_prompt, mk_unpenalised, start,
+    LLAMA, QWEN3_5, collect, generate, metric, mk_config, mk_prompt, mk_repeating, mk_sampled,
+    mk_unpenalised, ngram, repeated, start,
 };
 use crate::pair::Pair;
 use parking_lot::Mutex;
-use pd_engine::engine::{EngineConfig, EngineHandle};
+use pd_engine::engine::{EngineConfig, EngineHandle, SpeculativeConfig};
 use pd_engine::observe::{
     Observation, ObservedEngine, Observer, Payload, PayloadHash, Point, compare,
 };
@@ -166,4 +167,35 @@ fn assert_same_points(model: &str, num_states: usize, moved_state: Option<u64>) 
         .sum();
     assert!(bytes > 0);
     assert!(matches!(&both[0], Point::Admitted(admitted) if admitted.input_ids.len() == 150));
+}
+
+#[test]
+fn a_record_with_drafts_is_what_one_without_computes() {
+    let observe = |speculative: Option<SpeculativeConfig>| {
+        let is_drafted = speculative.is_some();
+        let collector = Arc::new(Collector::default());
+        let engine = start(EngineConfig {
+            observer: Some(collector.clone()),
+            speculative,
+            page_size: 16,
+            ..mk_config(QWEN3_5)
+        });
+        let mut request = mk_repeating(mk_sampled(&repeated(9, 40), 40));
+        // It ends there, behind drafts of which some were right.
+        request.sampling.min_new_tokens = 10;
+        request.sampling.stop_token_ids = vec![6];
+        assert_eq!(generate(&engine, request).token_ids.len(), 21);
+        if is_drafted {
+            assert!(metric(&engine, "pdserve_spec_accepted_tokens_total") > 0.5);
+        }
+        collector.0.lock().clone()
+    };
+    let (without, with) = (observe(None), observe(ngram(4)));
+    let found = compare(&with, &without, 16).expect("a prompt was computed");
+    assert_eq!((found.difference, found.steps), (None, 21));
+    // States behind all steps, and with drafts behind the last row of each.
+    let in_all = compare(&without, &without, 16).expect("a prompt was computed");
+    assert!(found.states > 0 && found.states < in_all.states);
+    let last = |points: &[Point]| steps(points).pop().expect("steps").2;
+    assert_eq!(last(&with), last(&without));
 }

@@ -3,41 +3,25 @@
 
 use crate::harness::{LLAMA, MODELS, QWEN3_5, alone_on, assert_nothing_held, assert_same};
 use crate::harness::{collect, generate, metric, mk_config, mk_prompt, mk_request};
-use crate::harness::{mk_sampled, mk_unpenalised, start};
+use crate::harness::{mk_repeating, mk_sampled, mk_unpenalised, ngram, repeated, start};
 use crate::pair::Pair;
-use pd_engine::engine::{Engine, EngineConfig, GenerateRequest};
+use pd_engine::engine::{Engine, EngineConfig};
 use pd_engine::engine::{SpeculativeAlgorithm, SpeculativeConfig};
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
 use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
 
 /// Drafts of another checkpoint, or of the same.
-fn drafted_by(checkpoint: &str, num_steps: u32) -> Option<SpeculativeConfig> {
+fn drafted_by(draft: &Path, num_steps: u32) -> Option<SpeculativeConfig> {
     Some(SpeculativeConfig {
         algorithm: SpeculativeAlgorithm::Standalone {
-            draft_model_path: mk_config(checkpoint).model_path,
+            draft_model_path: draft.to_owned(),
         },
         num_steps,
     })
-}
-
-fn ngram(num_steps: u32) -> Option<SpeculativeConfig> {
-    Some(SpeculativeConfig {
-        algorithm: SpeculativeAlgorithm::Ngram,
-        num_steps,
-    })
-}
-
-/// A prompt in which every run of tokens is found again.
-fn repeated(seed: u32, len: usize) -> Vec<u32> {
-    let part = mk_prompt(seed, 8);
-    part.into_iter().cycle().take(len).collect()
-}
-
-/// Its answer is of three tokens, so that it repeats and drafts are now right and now wrong.
-fn mk_repeating(mut request: GenerateRequest) -> GenerateRequest {
-    request.sampling.logit_bias = [5, 6, 7].map(|token| (token, 50.0)).to_vec();
-    request
 }
 
 proptest! {
@@ -112,7 +96,7 @@ fn a_model_that_drafts_for_itself_is_always_right_and_another_changes_no_bit() {
         let expected = alone_on(LLAMA, &request);
         for (draft, is_itself) in [(LLAMA, true), ("tiny-mistral", false)] {
             let engine = start(EngineConfig {
-                speculative: drafted_by(draft, 4),
+                speculative: drafted_by(&mk_config(draft).model_path, 4),
                 ..mk_config(LLAMA)
             });
             assert_same(&generate(&engine, request.clone()), &expected);
@@ -133,7 +117,7 @@ fn a_pair_drafts_by_a_model_on_decode_alone() {
     let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
         EngineConfig {
             max_total_tokens: Some(256),
-            speculative: drafted_by(LLAMA, 3),
+            speculative: drafted_by(&mk_config(LLAMA).model_path, 3),
             ..config
         }
     });
@@ -156,16 +140,55 @@ fn a_pair_drafts_by_a_model_on_decode_alone() {
     assert_nothing_held(&pair.decode);
 }
 
+/// The tiny Llama with other words in one of its files.
+fn mk_changed(file: &str, from: &str, to: &str) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let bytes = fs::read(mk_config(LLAMA).model_path.join(name)).expect("a file");
+        fs::write(folder.path().join(name), bytes).expect("a copy");
+    }
+    let path = folder.path().join(file);
+    let text = fs::read_to_string(&path).expect("text");
+    assert!(text.contains(from), "{from} in {file}");
+    fs::write(path, text.replacen(from, to, 1)).expect("the change");
+    folder
+}
+
 #[test]
-fn a_draft_model_with_recurrent_state_is_refused() {
-    let refused = |draft: &str, target: &str| {
+fn a_model_that_cannot_draft_for_another_is_refused_by_what_is_wrong() {
+    let refused = |draft: &Path, expected: &str| {
         let config = EngineConfig {
             speculative: drafted_by(draft, 3),
-            ..mk_config(target)
+            ..mk_config(LLAMA)
         };
-        Engine::start(config).unwrap_err().to_string()
+        let error = Engine::start(config).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("--speculative-draft-model-path"), "{error}");
+        assert!(error.contains(&*draft.to_string_lossy()), "{error}");
     };
-    let error = refused(QWEN3_5, QWEN3_5);
-    assert!(error.contains("it has recurrent layers"), "{error}");
-    assert!(error.contains("--speculative-draft-model-path"), "{error}");
+    let recurrent = mk_config(QWEN3_5).model_path;
+    refused(&recurrent, "it has recurrent layers, whose state");
+    for (file, from, to, expected) in [
+        (
+            "config.json",
+            "\"vocab_size\": 384",
+            "\"vocab_size\": 400",
+            "it has 400 token ids, with padding, and the model 384",
+        ),
+        (
+            "config.json",
+            "\"max_position_embeddings\": 4096",
+            "\"max_position_embeddings\": 64",
+            "it reads 64 tokens and requests may have 4096",
+        ),
+        (
+            "tokenizer.json",
+            "\"#\":",
+            "\"\u{e9}\":",
+            "its token 5 is another than the model's",
+        ),
+    ] {
+        let draft = mk_changed(file, from, to);
+        refused(draft.path(), expected);
+    }
 }
