@@ -21,7 +21,7 @@ use kernels::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
-pub use tasks::{LinearTask, LinearTasks};
+pub use tasks::{LinearTask, LinearTasks, RunId};
 
 /// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for
 /// a hidden size of 576, and enough that expanding the weights again for each is a few percent.
@@ -129,7 +129,7 @@ impl Default for LinearScratch {
 // === impl LinearProduct ===
 
 impl LinearProduct<'_> {
-    /// How to divide this product among `threads`.
+    /// How to divide one run of this product among `threads`.
     pub fn tasks(&self, threads: usize) -> LinearTasks {
         LinearTasks::new(self.weight, self.rows, threads)
     }
@@ -149,7 +149,7 @@ impl LinearProduct<'_> {
         while first < task.rows.end {
             let rows = first..task.rows.end.min(first + ROWS_AT_A_TIME);
             first = rows.end;
-            scratch.activations.begin(&rows, highest);
+            scratch.activations.begin(&rows, highest, task.run);
             for segment in self.weight.segments() {
                 let blocks = intersection(&task.blocks, &segment.blocks);
                 if !blocks.is_empty() {

@@ -4,6 +4,7 @@
 //! one set of the cache). A single f32 row is already in that order and stays where it is.
 
 use super::LinearProduct;
+use crate::cpu::linear_product::RunId;
 use crate::cpu::linear_product::kernels::LinearKernels;
 use half::bf16;
 use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
@@ -12,6 +13,8 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(super) struct Activations {
     rows: Range<usize>,
+    /// What the rows are of, where others multiply them too.
+    run: Option<RunId>,
     highest_tile: usize,
     arranged: Option<Order>,
     tiles: Vec<TilePlace>,
@@ -53,6 +56,7 @@ impl Activations {
     pub(super) fn new() -> Self {
         Self {
             rows: 0..0,
+            run: None,
             highest_tile: 1,
             arranged: None,
             tiles: Vec::new(),
@@ -61,8 +65,12 @@ impl Activations {
         }
     }
 
-    /// Forgets what was arranged: `rows` are next.
-    pub(super) fn begin(&mut self, rows: &Range<usize>, highest_tile: usize) {
+    /// `rows` are next. Forgets what was arranged, unless it was these of the same run.
+    pub(super) fn begin(&mut self, rows: &Range<usize>, highest_tile: usize, run: Option<RunId>) {
+        if run.is_some() && self.run == run && self.rows == *rows {
+            return;
+        }
+        self.run = run;
         self.rows = rows.clone();
         self.highest_tile = highest_tile;
         self.arranged = None;

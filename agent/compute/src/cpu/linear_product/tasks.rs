@@ -1,8 +1,11 @@
 //! Dividing a product among threads.
 
+use crate::cpu::linear_product::ROWS_AT_A_TIME;
 use crate::cpu::linear_product::kernels::MAX_TILE_ROWS;
 use crate::cpu::pack::PackedLinear;
+use std::num::NonZero;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Blocks that make arranging a task's activations cheap: one pass over them in about forty.
 const BLOCKS_PER_TASK: usize = 8;
@@ -19,20 +22,38 @@ const TASKS_PER_THREAD: usize = 4;
 pub struct LinearTask {
     pub rows: Range<usize>,
     pub blocks: Range<usize>,
+    /// That of the tasks that multiply the same activations, which a thread arranges once for all it runs in turn.
+    pub run: Option<RunId>,
 }
 
-/// A grid of tasks that cover a product without overlap.
+/// One run of all tasks of a product, unlike any other of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunId(NonZero<u64>);
+
+/// A grid of tasks that cover one run of a product without overlap.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearTasks {
+    run: RunId,
     rows: usize,
     row_parts: usize,
     blocks: usize,
     block_parts: usize,
 }
 
+// === impl RunId ===
+
+impl RunId {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NonZero::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("fewer than 2^64 runs"))
+    }
+}
+
+// === impl LinearTasks ===
+
 impl LinearTasks {
     /// As many shares of the weight as threads, or up to four times as many where they are large.
-    /// Rows are divided too when there are many and the weight has few blocks.
+    /// Rows are divided too: into as many as stay arranged at a time, and more when the weight has few blocks.
     pub fn new(weight: &PackedLinear, rows: usize, threads: usize) -> Self {
         let blocks = weight.block_count();
         let few_rows = rows <= MAX_TILE_ROWS;
@@ -52,8 +73,10 @@ impl LinearTasks {
         let row_parts = threads
             .div_ceil(block_parts)
             .min(rows.div_ceil(MAX_TILE_ROWS))
+            .max(rows.div_ceil(ROWS_AT_A_TIME))
             .max(1);
         Self {
+            run: RunId::next(),
             rows,
             row_parts,
             blocks,
@@ -69,11 +92,15 @@ impl LinearTasks {
         self.rows == 0 || self.blocks == 0
     }
 
-    /// Task `index` of [`Self::len`].
+    /// Task `index` of [`Self::len`]. Those of the same rows follow each other.
     pub fn get(&self, index: usize) -> LinearTask {
+        let tiles = self.rows.div_ceil(MAX_TILE_ROWS);
+        let tiles = share(tiles, index / self.block_parts, self.row_parts);
+        let first_row = |tile: usize| self.rows.min(tile * MAX_TILE_ROWS);
         LinearTask {
-            rows: share(self.rows, index / self.block_parts, self.row_parts),
+            rows: first_row(tiles.start)..first_row(tiles.end),
             blocks: share(self.blocks, index % self.block_parts, self.block_parts),
+            run: Some(self.run),
         }
     }
 }

@@ -274,7 +274,7 @@ proptest! {
         let tasks = LinearTasks::new(&weight, rows, threads);
         let mut covered = vec![0; rows * weight.block_count()];
         for i in 0..tasks.len() {
-            let LinearTask { rows, blocks } = tasks.get(i);
+            let LinearTask { rows, blocks, .. } = tasks.get(i);
             for row in rows {
                 blocks.clone().for_each(|block| covered[row * weight.block_count() + block] += 1);
             }

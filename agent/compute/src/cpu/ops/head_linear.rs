@@ -65,6 +65,7 @@ pub(in crate::cpu) fn head_linear(
             let task = LinearTask {
                 rows: first..rows.min(first + ROWS_AT_A_TIME),
                 blocks: part.blocks.clone(),
+                run: None,
             };
             // SAFETY: tasks have rows or blocks of their own.
             LinearScratch::of_thread(|scratch| unsafe { product.run_task(&task, scratch) });

@@ -132,6 +132,7 @@ impl ExpertLinear<'_> {
                     let task = LinearTask {
                         rows: 0..group.choices.len(),
                         blocks,
+                        run: None,
                     };
                     // SAFETY: parts of a line share no block, and groups no row.
                     unsafe { product.run_task(&task, scratch) };
