@@ -52,6 +52,7 @@ pub(crate) trait Codes: Simd {
     unsafe fn load_u8(at: *const u8) -> Self;
 
     unsafe fn load_words(at: *const u8) -> Self::Words;
+    unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words;
     unsafe fn shift_right<const BITS: u32>(words: Self::Words) -> Self::Words;
     /// The four bits from bit `AT` on, 0..16.
     unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self;
@@ -59,8 +60,11 @@ pub(crate) trait Codes: Simd {
     unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self;
     /// The four bits from bit `AT` on, as E2M1.
     unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self;
-    /// Four bits from `low` and two above them from `high`, less 32.
-    unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self;
+    /// Four codes of six bits in the bytes of each word: the low four bits of `low`'s bytes, and of
+    /// `high`'s the two above those.
+    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words;
+    /// The byte from bit `AT` on.
+    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self;
     /// The low half of each word, as bf16.
     unsafe fn bf16_low(words: Self::Words) -> Self;
     unsafe fn bf16_high(words: Self::Words) -> Self;

@@ -12,7 +12,7 @@
 //! | Q4_1 | 32 k | as Q4_0, with 32 f16 minima after the scales |
 //! | Q4_K | 256 k | 32 f16 scales, 32 f16 minima; per 32 k 32 byte scales, 32 byte minima; then words as Q4_0 |
 //! | Q6_K | 256 k | 32 f16 scales; per 16 k 32 byte scales; then |
-//! |  | per 16 k | two rows of words of eight low nibbles, one of sixteen bit pairs |
+//! |  | per 16 k | two rows of words of eight low nibbles; one of bit pairs, those of k 8, 9, 0 and 1 in the first byte |
 //!
 //! Sizes equal the file's, but that F8E4M3 has its scales for each row and not for a block of rows, and MXFP4's take two
 //! bytes. Every piece starts on a multiple of 64 bytes from the block's beginning, except byte scales, and what follows

@@ -198,10 +198,12 @@ fn q6k(block: &[u8], lane: usize, out: &mut [u8]) {
         .chunks_exact_mut(3 * WORDS)
         .zip(codes.as_chunks::<16>().0)
     {
+        // Each byte's are those of the codes in the same byte of the nibbles, two of each row.
+        let pairs = |byte: usize| [8, 9, 0, 1].map(|first| codes[first + 2 * byte] >> 4);
         let words = [
             join_bits::<4>(&codes[..8]),
             join_bits::<4>(&codes[8..]),
-            join_bits::<2>(&codes.map(|code| code >> 4)),
+            join_bits::<2>([0, 1, 2, 3].map(pairs).as_flattened()),
         ];
         scatter(
             sub,

@@ -12,8 +12,8 @@ use std::arch::x86_64::{
     _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
     _mm256_loadu_si256, _mm256_max_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_or_si256,
     _mm256_permute2f128_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_shuffle_ps, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_sub_epi32,
-    _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    _mm256_shuffle_ps, _mm256_sll_epi32, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps,
+    _mm256_sub_epi32, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
@@ -141,6 +141,11 @@ impl Codes for Avx2 {
         unsafe { _mm256_loadu_si256(at.cast()) }
     }
     #[inline(always)]
+    unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_sll_epi32(words, _mm_cvtsi32_si128(BITS.cast_signed())) }
+    }
+    #[inline(always)]
     unsafe fn shift_right<const BITS: u32>(words: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
         unsafe { _mm256_srl_epi32(words, _mm_cvtsi32_si128(BITS.cast_signed())) }
@@ -177,14 +182,17 @@ impl Codes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self {
+    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_or_si256(masked(low, 0x0f0f_0f0f), masked(high, 0x3030_3030)) }
+    }
+    #[inline(always)]
+    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self {
         // SAFETY: the trait's contract.
         unsafe {
-            let high = _mm256_slli_epi32::<4>(masked(high, 3));
-            let codes = _mm256_or_si256(masked(low, 15), high);
-            Self(_mm256_cvtepi32_ps(_mm256_sub_epi32(
-                codes,
-                _mm256_set1_epi32(32),
+            Self(_mm256_cvtepi32_ps(masked(
+                Self::shift_right::<AT>(words),
+                255,
             )))
         }
     }

@@ -1,6 +1,6 @@
 //! Sixteen lanes: AVX-512 F, BW, DQ, VL.
 //!
-//! Codes become f32 by `vpermps` from a table, which reads only the low four bits of each index:
+//! Nibbles become f32 by `vpermps` from a table, which reads only the low four bits of each index:
 //! one instruction instead of a mask and a conversion. (Putting them into the mantissa of a power of
 //! two by `vpternlogd` takes a third longer on Zen 4, where it competes with multiply-adds.)
 
@@ -14,9 +14,9 @@ use std::arch::x86_64::{
     _mm256_slli_epi16, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
     _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
     _mm512_cvtph_ps, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
-    _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set1_epi32,
-    _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_srli_epi32,
-    _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
+    _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32,
+    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
@@ -27,10 +27,6 @@ static NIBBLE: [f32; 16] = [
 ];
 static NIBBLE_LESS_8: [f32; 16] = [
     -8., -7., -6., -5., -4., -3., -2., -1., 0., 1., 2., 3., 4., 5., 6., 7.,
-];
-/// The two bits above a nibble, less 32; the index's other two bits do not matter.
-static HIGH_LESS_32: [f32; 16] = [
-    -32., -16., 0., 16., -32., -16., 0., 16., -32., -16., 0., 16., -32., -16., 0., 16.,
 ];
 
 #[inline(always)]
@@ -160,6 +156,11 @@ impl Codes for Avx512 {
         unsafe { _mm512_loadu_si512(at.cast()) }
     }
     #[inline(always)]
+    unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_slli_epi32::<BITS>(words) }
+    }
+    #[inline(always)]
     unsafe fn shift_right<const BITS: u32>(words: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
         unsafe { _mm512_srli_epi32::<BITS>(words) }
@@ -180,9 +181,21 @@ impl Codes for Avx512 {
         unsafe { look_up(_mm512_srli_epi32::<AT>(words), &E2M1) }
     }
     #[inline(always)]
-    unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self {
+    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
-        unsafe { look_up(low, &NIBBLE).add(look_up(high, &HIGH_LESS_32)) }
+        unsafe {
+            let low = _mm512_and_si512(low, _mm512_set1_epi32(0x0f0f_0f0f));
+            let high = _mm512_and_si512(high, _mm512_set1_epi32(0x3030_3030));
+            _mm512_or_si512(low, high)
+        }
+    }
+    #[inline(always)]
+    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let byte = _mm512_and_si512(_mm512_srli_epi32::<AT>(words), _mm512_set1_epi32(255));
+            Self(_mm512_cvtepi32_ps(byte))
+        }
     }
     #[inline(always)]
     unsafe fn bf16_low(words: Self::Words) -> Self {

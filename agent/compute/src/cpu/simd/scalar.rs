@@ -121,6 +121,10 @@ impl Codes for Scalar {
         unsafe { at.cast::<Words>().read_unaligned() }
     }
     #[inline(always)]
+    unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words {
+        words.map(|w| w << BITS)
+    }
+    #[inline(always)]
     unsafe fn shift_right<const BITS: u32>(words: Self::Words) -> Self::Words {
         words.map(|w| w >> BITS)
     }
@@ -137,8 +141,12 @@ impl Codes for Scalar {
         Self(words.map(|w| E2M1[(w >> AT & 15) as usize]))
     }
     #[inline(always)]
-    unsafe fn six_bits_less_32(low: Self::Words, high: Self::Words) -> Self {
-        converted(from_fn(|i| (low[i] & 15) | (high[i] & 3) << 4), 63, 32.0)
+    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words {
+        from_fn(|i| (low[i] & 0x0f0f_0f0f) | (high[i] & 0x3030_3030))
+    }
+    #[inline(always)]
+    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self {
+        converted(words.map(|w| w >> AT), 255, 0.0)
     }
     #[inline(always)]
     unsafe fn bf16_low(words: Self::Words) -> Self {

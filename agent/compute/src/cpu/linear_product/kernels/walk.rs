@@ -1,11 +1,13 @@
 //! Expands the weights of a packed block in k order. The bytes are those of `pack::layout`; the values
-//! are bit-equal to `quant::dequantize`.
+//! are those of `quant::dequantize`, bit for bit but for the sign of zeros, which no sum shows.
 //!
 //! Loops over the `W` vectors and over rows are indexed with constant bounds, here and in
 //! [`super::sink`]: they unroll, and the vectors stay in registers. Iterator chains left them in
 //! memory, at a quarter of the speed.
 
 #![allow(clippy::needless_range_loop, reason = "see above")]
+
+mod codes;
 
 use super::sink::Sink;
 use crate::cpu::pack::BLOCK_LANES;
@@ -14,6 +16,7 @@ use crate::cpu::pack::layout::{
     Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
 };
 use crate::cpu::simd::Codes;
+use codes::{Centred, Floats, NibbleWeights, Shifted, products};
 
 /// The lanes `[lane, lane + W · V::LANES)` of a packed block.
 #[derive(Clone, Copy)]
@@ -130,72 +133,6 @@ impl Lanes {
             }
         }
     }
-}
-
-/// How a format makes weights of the nibbles at bit `AT`.
-trait NibbleWeights<V: Codes, const W: usize> {
-    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W];
-}
-
-/// `scale · (code − 8)`.
-struct Centred<V, const W: usize> {
-    scales: [V; W],
-}
-
-/// `scale · value`, of four bits as E2M1.
-struct Floats<V, const W: usize> {
-    scales: [V; W],
-}
-
-/// `scale · code + minimum`.
-struct Shifted<V, const W: usize> {
-    scales: [V; W],
-    minima: [V; W],
-}
-
-impl<V: Codes, const W: usize> NibbleWeights<V, W> for Centred<V, W> {
-    #[inline(always)]
-    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W] {
-        let mut weights = self.scales;
-        for i in 0..W {
-            // SAFETY: the instruction set is there.
-            weights[i] = unsafe { weights[i].mul(V::nibble_less_8::<AT>(words[i])) };
-        }
-        weights
-    }
-}
-
-impl<V: Codes, const W: usize> NibbleWeights<V, W> for Floats<V, W> {
-    #[inline(always)]
-    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W] {
-        let mut weights = self.scales;
-        for i in 0..W {
-            // SAFETY: the instruction set is there.
-            weights[i] = unsafe { weights[i].mul(V::e2m1::<AT>(words[i])) };
-        }
-        weights
-    }
-}
-
-impl<V: Codes, const W: usize> NibbleWeights<V, W> for Shifted<V, W> {
-    #[inline(always)]
-    unsafe fn at<const AT: u32>(&self, words: [V::Words; W]) -> [V; W] {
-        let mut weights = self.scales;
-        for i in 0..W {
-            // SAFETY: the instruction set is there.
-            weights[i] = unsafe { weights[i].fma(V::nibble::<AT>(words[i]), self.minima[i]) };
-        }
-        weights
-    }
-}
-
-#[inline(always)]
-unsafe fn products<V: Codes, const W: usize>(mut a: [V; W], b: [V; W]) -> [V; W] {
-    for i in 0..W {
-        // SAFETY: the instruction set is there.
-        a[i] = unsafe { a[i].mul(b[i]) };
-    }
-    a
 }
 
 impl Walk for F32 {
@@ -353,18 +290,19 @@ impl Walk for Q6K {
                 let bytes = lanes.i8(group + HALVES + sub * BLOCK_LANES);
                 let scales = products(lanes.f16::<V, W>(group), bytes);
                 let words = group + Q6K_HEADER + sub * 3 * WORDS;
-                let mut pairs = lanes.words::<V, W>(words + 2 * WORDS);
-                for row in 0..2 {
-                    let mut nibbles = lanes.words::<V, W>(words + row * WORDS);
-                    for _ in 0..8 {
-                        let mut codes = scales;
-                        for i in 0..W {
-                            codes[i] = V::six_bits_less_32(nibbles[i], pairs[i]);
-                            nibbles[i] = V::shift_right::<4>(nibbles[i]);
-                            pairs[i] = V::shift_right::<2>(pairs[i]);
-                        }
-                        sink.take(products(scales, codes));
-                    }
+                // A code less 32 times the scale, rounded once.
+                let minima = products(scales, [V::splat(-32.0); W]);
+                let weights = Shifted { scales, minima };
+                let pairs = lanes.words::<V, W>(words + 2 * WORDS);
+                let mut high = [[pairs; 2]; 2];
+                for i in 0..W {
+                    high[0][1][i] = V::shift_right::<2>(pairs[i]);
+                    high[1][0][i] = V::shift_left::<4>(pairs[i]);
+                    high[1][1][i] = V::shift_left::<2>(pairs[i]);
+                }
+                for (row, high) in high.into_iter().enumerate() {
+                    let nibbles = lanes.words::<V, W>(words + row * WORDS);
+                    weights.walk_six_bits(nibbles, high, sink);
                 }
             }
         }
