@@ -13,8 +13,8 @@ use pd_protocol::Transport;
 use proptest::prelude::*;
 use safetensors::tensor::{SafeTensors, TensorView};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tempfile::TempDir;
 
 const QWEN3_5_MOE: &str = "tiny-qwen3-5-moe";
 const QWEN3_NEXT: &str = "tiny-qwen3-next";
@@ -84,9 +84,11 @@ proptest! {
     }
 }
 
-/// Too short for the switch, which measures, to decide anything.
+/// Too short for the switch, which measures, to decide anything. The first chunks have no outputs.
 fn mk_short(seed: u32) -> GenerateRequest {
-    mk_narrow(mk_unpenalised(&mk_prompt(seed, 150), 6))
+    let mut request = mk_narrow(mk_unpenalised(&mk_prompt(seed, 150), 6));
+    request.logprobs.logprob_start_len = None;
+    request
 }
 
 /// What is drafted and what is accepted of each of some requests in turn.
@@ -101,13 +103,13 @@ fn acceptance(decodes: &EngineHandle, mut serve: impl FnMut(u32)) -> Vec<(f64, f
 }
 
 /// Without cached prefixes: where one ends, the entry is of the token that came next in another request.
-fn config_of(model: &str, chunk: Option<u32>, page_size: u32) -> EngineConfig {
+fn config_of(folder: &TempDir, chunk: Option<u32>, page_size: u32) -> EngineConfig {
     EngineConfig {
         disable_radix_cache: true,
         chunked_prefill_size: chunk,
         page_size,
         speculative: nextn(3),
-        ..mk_config(model)
+        ..at(folder, mk_config(LLAMA))
     }
 }
 
@@ -122,18 +124,16 @@ fn unified(config: EngineConfig) -> Vec<(f64, f64)> {
 #[test]
 fn drafts_depend_neither_on_chunks_nor_on_pages() {
     for model in MODELS {
-        let expected = unified(config_of(model, None, 1));
-        let [mut drafts, mut accepted] = [0.0; 2];
-        for (of_request, of_these) in &expected {
-            drafts += of_request;
-            accepted += of_these;
-        }
+        let folder = attentive(model);
+        let expected = unified(config_of(&folder, None, 1));
+        let drafts: f64 = expected.iter().map(|counts| counts.0).sum();
+        let accepted: f64 = expected.iter().map(|counts| counts.1).sum();
         assert!(
             accepted > 0.1 * drafts && accepted < 0.9 * drafts,
             "{model}: {accepted} of {drafts}"
         );
         for (chunk, page_size) in [(Some(64), 16), (Some(80), 1), (None, 64)] {
-            let counts = unified(config_of(model, chunk, page_size));
+            let counts = unified(config_of(&folder, chunk, page_size));
             assert_eq!(counts, expected, "{model}: {chunk:?}, {page_size}");
         }
     }
@@ -144,10 +144,11 @@ fn drafts_depend_neither_on_chunks_nor_on_pages() {
 #[test]
 fn decode_drafts_what_one_engine_drafts() {
     for model in MODELS {
+        let folder = attentive(model);
         for transport in [Transport::Shm, Transport::Tcp] {
             let pair = Pair::start(TransportChoice::Only(transport), |config| EngineConfig {
                 mode: config.mode,
-                ..config_of(model, Some(64), 16)
+                ..config_of(&folder, Some(64), 16)
             });
             let mut room = 0;
             let counts = acceptance(&pair.decode, |seed| {
@@ -156,7 +157,7 @@ fn decode_drafts_what_one_engine_drafts() {
                 collect(prefill);
                 assert_eq!(collect(decode).token_ids.len(), 6);
             });
-            assert_eq!(counts, unified(config_of(model, Some(64), 16)), "{model}");
+            assert_eq!(counts, unified(config_of(&folder, Some(64), 16)), "{model}");
             assert_nothing_held(&pair.prefill);
             assert_nothing_held(&pair.decode);
         }
@@ -182,9 +183,8 @@ fn a_pair_with_a_draft_layer_gives_what_one_engine_gives_without_even_when_pages
             let mut requests: Vec<_> = (0..5)
                 .map(|seed| mk_narrow(mk(&mk_prompt(seed, 30), 150)))
                 .collect();
-            for request in &mut requests {
-                request.logprobs.logprob_start_len = None;
-            }
+            let logprobs = requests.iter_mut().map(|request| &mut request.logprobs);
+            logprobs.for_each(|logprobs| logprobs.logprob_start_len = None);
             let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
                 EngineConfig {
                     model_path: mk_config(model).model_path,
@@ -202,6 +202,31 @@ fn a_pair_with_a_draft_layer_gives_what_one_engine_gives_without_even_when_pages
             assert_nothing_held(&pair.decode);
         }
     }
+}
+
+/// Whose steps overlap, so that one is in flight when a request arrives with the state for its first draft.
+#[test]
+fn requests_that_arrive_while_another_rests_from_drafts_get_their_own_tokens() {
+    let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
+        EngineConfig {
+            model_path: mk_config(QWEN3_5).model_path,
+            speculative: nextn(3),
+            ..config
+        }
+    });
+    // Its drafts are hardly ever right.
+    let resting = mk_request(&mk_prompt(50, 30), 500);
+    let (prefill, decode) = pair.submit(&resting, 100);
+    collect(prefill);
+    for room in 1..=12 {
+        let request = mk_narrow(mk_request(&mk_prompt(room, 30), 6));
+        let (prefill, decode) = pair.submit(&request, room.into());
+        collect(prefill);
+        assert_same(&collect(decode), &alone_on(QWEN3_5, &request));
+    }
+    assert_same(&collect(decode), &alone_on(QWEN3_5, &resting));
+    assert!(metric(&pair.decode, "pdserve_num_overlapped_steps_total") > 0.5);
+    assert_nothing_held(&pair.decode);
 }
 
 #[test]
@@ -226,8 +251,9 @@ fn a_side_without_the_draft_layer_gets_no_kv_of_one_with_it() {
 
 type Tensors = BTreeMap<String, (safetensors::Dtype, Vec<usize>, Vec<u8>)>;
 
-fn tensors_of(folder: &Path) -> Tensors {
-    let bytes = std::fs::read(folder.join("model.safetensors")).expect("the checkpoint is there");
+fn tensors_of(model: &str) -> Tensors {
+    let bytes = std::fs::read(mk_config(model).model_path.join("model.safetensors"))
+        .expect("the checkpoint is there");
     let file = SafeTensors::deserialize(&bytes).expect("the checkpoint is whole");
     let tensors = file.tensors().into_iter().map(|(name, tensor)| {
         let shape = tensor.shape().to_vec();
@@ -237,17 +263,15 @@ fn tensors_of(folder: &Path) -> Tensors {
 }
 
 /// A copy of a checkpoint with other tensors.
-fn copy_with(model: &str, tensors: &Tensors) -> tempfile::TempDir {
+fn copy_with(model: &str, tensors: &Tensors) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for file in std::fs::read_dir(mk_config(model).model_path).expect("the checkpoint is there") {
         let file = file.expect("an entry of the folder");
         std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("a copy");
     }
     let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
-        (
-            name,
-            TensorView::new(*dtype, shape.clone(), bytes).expect("bytes of its shape"),
-        )
+        let view = TensorView::new(*dtype, shape.clone(), bytes);
+        (name, view.expect("bytes of its shape"))
     });
     let bytes = safetensors::serialize(views, None).expect("tensors of their shapes");
     std::fs::write(folder.path().join("model.safetensors"), bytes).expect("a file");
@@ -256,8 +280,8 @@ fn copy_with(model: &str, tensors: &Tensors) -> tempfile::TempDir {
 
 /// A model whose layers add nothing, so that the next token depends on the last one alone, and whose draft layer hands
 /// the embedding of the token that it knows through to the same norm.
-fn always_right() -> tempfile::TempDir {
-    let mut tensors = tensors_of(&mk_config(QWEN3_5).model_path);
+fn always_right() -> TempDir {
+    let mut tensors = tensors_of(QWEN3_5);
     let norm = tensors["model.norm.weight"].2.clone();
     for (name, (_, shape, bytes)) in &mut tensors {
         let adds = ["o_proj.weight", "out_proj.weight", "down_proj.weight"];
@@ -276,9 +300,24 @@ fn always_right() -> tempfile::TempDir {
     copy_with(QWEN3_5, &tensors)
 }
 
-fn at(folder: &Path, config: EngineConfig) -> EngineConfig {
+/// A model whose draft layer makes much of the entries that it sees.
+fn attentive(model: &str) -> TempDir {
+    let mut tensors = tensors_of(model);
+    for (name, (_, _, bytes)) in &mut tensors {
+        let is_of_draft = name.starts_with("mtp.") || name.starts_with("model.layers.3.");
+        if is_of_draft && name.ends_with("o_proj.weight") {
+            for value in bytes.as_chunks_mut::<2>().0 {
+                let more = half::bf16::from_le_bytes(*value).to_f32() * 64.0;
+                *value = half::bf16::from_f32(more).to_le_bytes();
+            }
+        }
+    }
+    copy_with(model, &tensors)
+}
+
+fn at(folder: &TempDir, config: EngineConfig) -> EngineConfig {
     EngineConfig {
-        model_path: PathBuf::from(folder),
+        model_path: folder.path().to_owned(),
         ..config
     }
 }
@@ -286,24 +325,24 @@ fn at(folder: &Path, config: EngineConfig) -> EngineConfig {
 #[test]
 fn a_draft_layer_that_is_right_gives_a_token_for_each_draft() {
     let folder = always_right();
-    let plain = start(at(folder.path(), mk_config(QWEN3_5)));
+    let plain = start(at(&folder, mk_config(QWEN3_5)));
     for mk in [mk_request, mk_sampled, mk_unpenalised] {
         let request = mk(&mk_prompt(4, 50), 31);
         let expected = generate(&plain, request.clone());
         for num_steps in 1..4 {
             let engine = start(EngineConfig {
                 speculative: nextn(num_steps),
-                ..at(folder.path(), mk_config(QWEN3_5))
+                ..at(&folder, mk_config(QWEN3_5))
             });
             assert_same(&generate(&engine, request.clone()), &expected);
             let (drafts, accepted) = drafted(&engine);
             let steps = metric(&engine, "pdserve_spec_verify_total");
-            let behind_first = 30f64;
             assert!(
                 drafts > 0.5 && accepted > drafts - 0.5,
                 "{accepted} of {drafts}"
             );
-            let fewest = (behind_first / f64::from(num_steps + 1)).ceil();
+            // Behind the first token.
+            let fewest = (30.0 / f64::from(num_steps + 1)).ceil();
             assert!((steps - fewest).abs() < 0.5, "{steps} steps, not {fewest}");
             assert_nothing_held(&engine);
         }
@@ -312,20 +351,19 @@ fn a_draft_layer_that_is_right_gives_a_token_for_each_draft() {
 
 #[test]
 fn qwen3_next_drafts_by_the_layer_beside_it() {
-    let mut tensors = tensors_of(&mk_config(QWEN3_NEXT).model_path);
-    let drafts = tensors_of(&mk_config(QWEN3_5_MOE).model_path).into_iter();
+    let mut tensors = tensors_of(QWEN3_NEXT);
+    let drafts = tensors_of(QWEN3_5_MOE).into_iter();
     // The two families have the same draft layer, and the tiny ones the same sizes.
     tensors.extend(drafts.filter(|(name, _)| name.starts_with("mtp.")));
     let folder = copy_with(QWEN3_NEXT, &tensors);
     let request = mk_narrow(mk_unpenalised(&mk_prompt(4, 50), 31));
     let engine = start(EngineConfig {
         speculative: nextn(3),
-        ..at(folder.path(), mk_config(QWEN3_NEXT))
+        ..at(&folder, mk_config(QWEN3_NEXT))
     });
     let expected = alone_on(QWEN3_NEXT, &request);
     assert_same(&generate(&engine, request), &expected);
     assert!(drafted(&engine).1 > 0.5);
-    assert_nothing_held(&engine);
 }
 
 #[test]

@@ -29,6 +29,18 @@ impl Runner<CpuBackend> {
         self.logits(tokens.len())
     }
 
+    /// The entries of a step without outputs, as chunks of a prompt but the last are.
+    fn entries(&mut self, tokens: &[u32], next: &[u32]) {
+        let mut inputs = self.inputs(&[Piece::all(0, 0, tokens)]);
+        inputs.num_wanted = 0;
+        let next: Vec<usize> = next.iter().map(|&token| token as usize).collect();
+        let next = self.upload(&next);
+        self.run(&inputs, |model, step| {
+            model.forward(step);
+            model.extend_drafts(step, &next);
+        });
+    }
+
     /// The logits of the draft after row `row` of those above.
     fn first(&mut self, row: usize) -> Vec<f32> {
         let inputs = self.inputs(&[Piece::all(0, 0, &[0])]);
@@ -124,6 +136,10 @@ fn drafts_depend_neither_on_chunks_nor_on_pages() {
             drafts.extend(runner.drafts(start, &tokens[start..end], &next[start..end]));
         }
         assert_eq!(drafts, expected, "{model}");
+        let mut runner = drafting(model, 16);
+        runner.entries(&tokens[..64], &next[..64]);
+        let rest = runner.drafts(64, &tokens[64..], &next[64..]);
+        assert_eq!(rest, expected[64..], "{model}");
     }
 }
 
