@@ -13,6 +13,7 @@
 use crate::kvcache::pool::ReqKv;
 use crate::req::Req;
 use crate::speculate::ReqDrafts;
+use crate::speculate::layer::LastEntry;
 use crate::step::{StepId, StepRow};
 
 /// A request that steps compute, with what its mode keeps beside it.
@@ -173,6 +174,15 @@ impl<T> Active<T> {
     /// A step has ended that got `drawn` tokens, if the row draws.
     pub(crate) fn settled(&mut self, row: &StepRow, drawn: usize) {
         self.drawing -= usize::from(row.draws);
+        if row.draws {
+            // Of the last token that was accepted; before any other in flight settles, of the last that was drawn.
+            let last = self.drawn.zip(drawn.checked_sub(1));
+            let last = last.map(|(first, place)| Carried {
+                output: first.output + place,
+                ..first
+            });
+            self.req.set_last_entry(last.map(LastEntry::Output));
+        }
         if !row.drafts.is_empty() {
             self.handed = row.computed_to(drawn);
             self.verifying = false;

@@ -20,7 +20,7 @@ use decoder::Decoder;
 use pd_compute::{Backend, DType};
 
 pub use config::{Family, ModelConfig, RopeScaling};
-pub use files::{ModelFiles, ModelPath, OpenError};
+pub use files::{DraftLayerError, ModelFiles, ModelPath, OpenError};
 pub use kv_pool_spec::{KvGroupSpec, KvPoolSpec, StateDtype, StateSpec, StateTensorSpec};
 pub use load_error::LoadError;
 pub use needs::needs;

@@ -10,6 +10,7 @@ use crate::request::{FinishReason, LogprobOptions, TokenEvent, TokenLogprob};
 use crate::sample::params::SamplingParams;
 use crate::sample::penalties::Penalties;
 use crate::sample::stop::StopChecker;
+use crate::speculate::layer::LastEntry;
 use crate::speculate::{ReqDrafts, Speculation};
 use crate::text::{Detokenizer, Tokenizer};
 use pd_protocol::BootstrapRoom;
@@ -246,6 +247,17 @@ impl Req {
     pub(crate) fn drafts_wanted(&self, max: usize) -> usize {
         let max = max.min(self.remaining_len().saturating_sub(1));
         self.drafts.as_ref().map_or(0, |drafts| drafts.wanted(max))
+    }
+
+    /// What a draft layer made of the last entry, if that is known.
+    pub(crate) fn last_entry(&self) -> Option<&LastEntry> {
+        self.drafts.as_ref()?.last_entry.as_ref()
+    }
+
+    pub(crate) fn set_last_entry(&mut self, entry: Option<LastEntry>) {
+        if let Some(drafts) = &mut self.drafts {
+            drafts.last_entry = entry;
+        }
     }
 
     /// Up to `max` drafts of what comes after the last token, by the request's own drafter.

@@ -10,6 +10,7 @@ use crate::ranks::Ranks;
 use crate::recorder::Recorder;
 use crate::req::Req;
 use crate::request::{FinishReason, TokenLogprob};
+use crate::speculate::layer::DraftLayer;
 use crate::speculate::model::DraftModel;
 use crate::speculate::row_cost::RowCost;
 use crate::step::{RowOutput, Sampled, StepBuilder, StepId, StepRow};
@@ -24,6 +25,7 @@ pub(crate) struct Resources {
     pub(crate) recorder: Recorder,
     pub(crate) row_cost: RowCost,
     pub(crate) draft_model: Option<DraftModel>,
+    pub(crate) draft_layer: Option<DraftLayer>,
     observing: Observing,
     ended: StepId,
     deferred: Vec<Deferred>,
@@ -60,6 +62,7 @@ impl Resources {
             recorder,
             row_cost: RowCost::default(),
             draft_model: None,
+            draft_layer: None,
             observing,
             ended: StepId::default(),
             deferred: Vec::new(),
@@ -70,6 +73,14 @@ impl Resources {
     pub(crate) fn with_draft_model(self, draft_model: Option<DraftModel>) -> Self {
         Self {
             draft_model,
+            ..self
+        }
+    }
+
+    /// With the model's own layer that drafts, if it has one that is used.
+    pub(crate) fn with_draft_layer(self, draft_layer: Option<DraftLayer>) -> Self {
+        Self {
+            draft_layer,
             ..self
         }
     }

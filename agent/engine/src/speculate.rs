@@ -6,11 +6,13 @@
 //! SGLang's `SpeculativeAlgorithm`. Sources: Leviathan et al., "Fast Inference from Transformers via Speculative
 //! Decoding" (2023), with drafts that are point masses; docs/decisions/0086.
 
+pub(crate) mod layer;
 pub(crate) mod model;
 pub(crate) mod ngram;
 pub(crate) mod row_cost;
 pub(crate) mod switch;
 
+use layer::LastEntry;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::sync::Arc;
 use switch::Switch;
@@ -36,7 +38,7 @@ pub(crate) struct Speculation {
 pub(crate) enum DraftSource {
     /// Those of a drafter of each request's own.
     Drafters(Arc<dyn Fn() -> Box<dyn Drafter> + Send + Sync>),
-    /// Those of a [`model::DraftModel`] for all.
+    /// Those of a [`model::DraftModel`] or a [`layer::DraftLayer`] for all.
     Model,
 }
 
@@ -45,12 +47,14 @@ pub(crate) enum DraftSource {
 pub(crate) struct ReqDrafts {
     num_steps: usize,
     overlaps: bool,
-    /// None where a model drafts.
+    /// None where a model or its own layer drafts for all.
     drafter: Option<Box<dyn Drafter>>,
     switch: Switch,
     /// The step to come was to have drafts, and none were found.
     missed: bool,
     verify_ct: u32,
+    /// What a draft layer made of the request's last entry, if that is known.
+    pub(crate) last_entry: Option<LastEntry>,
 }
 
 // === impl Speculation ===
@@ -67,6 +71,7 @@ impl Speculation {
             switch: Switch::default(),
             missed: false,
             verify_ct: 0,
+            last_entry: None,
         }
     }
 }

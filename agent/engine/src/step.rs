@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 pub(crate) use builder::{Padding, StepBuilder};
-pub(crate) use drafts::DraftStepBuilder;
+pub(crate) use drafts::{ChainStepBuilder, DraftState, DraftStepBuilder};
 
 /// The number of a step; later steps have higher ones, by 1 each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +68,22 @@ pub(crate) struct StepShape {
     pub(crate) is_padded: bool,
     /// The model has recurrent state.
     pub(crate) has_states: bool,
+    pub(crate) drafting: Drafting,
+}
+
+/// What a step does with a model's draft layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Drafting {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Its entry of each row, behind what the model computes. What becomes of the outputs' rows stays on the device for
+    /// the drafts after them, and is read back if `reads_states`.
+    Entries { reads_states: bool },
+    /// It draws the first draft of each request from what stayed there; no row is computed.
+    First,
+    /// It computes the last draft of each request, and draws the next.
+    Next,
 }
 
 /// The place of each list in a plan's words.
@@ -100,6 +116,15 @@ pub(crate) struct Places {
     pub(crate) page_table: Range<usize>,
     pub(crate) token_counts: Range<usize>,
     pub(crate) logit_bias: Range<usize>,
+    /// `[num_tokens]`: the token after each, or `NO_TOKEN` where the step draws it. This list and the next are of
+    /// [`Drafting::Entries`].
+    pub(crate) next_tokens: Range<usize>,
+    /// `[num_tokens]`: the output of this step that is the token after, or `NO_ROW`.
+    pub(crate) next_rows: Range<usize>,
+    /// `[num_logit_rows]`: the rows that drafts follow, of the last step's outputs or of the draft before.
+    pub(crate) draft_rows: Range<usize>,
+    /// States that were computed elsewhere, one after another, to lie behind those of outputs.
+    pub(crate) draft_states: Range<usize>,
 }
 
 /// What a step drew, one entry per output.
@@ -114,6 +139,8 @@ pub(crate) struct StepOutput {
     pub(crate) top_logprobs: Vec<f32>,
     /// The device replayed the step as a graph.
     pub(crate) is_graph: bool,
+    /// `[outputs]` rows of bytes, if they are read back: what the draft layer made of each.
+    pub(crate) draft_states: Vec<u8>,
     /// Keys and values that were written at the end of their dtype's range since the step before.
     pub(crate) kv_saturations: u64,
 }
@@ -132,6 +159,8 @@ pub(crate) struct RowOutput {
     /// Of the prompt tokens after the computed ones, if requested.
     pub(crate) prompt_logprobs: Vec<TokenLogprob>,
     pub(crate) sampled: Sampled,
+    /// What the draft layer made of the row that drew, if it was read back.
+    pub(crate) draft_state: Vec<u8>,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -210,14 +239,15 @@ impl Sampled {
 impl StepOutput {
     /// Deals the outputs out to the step's rows: prompt logprobs first, then what the row draws.
     pub(crate) fn settle(&self, step: Step, duration: Duration) -> Settled {
-        let mut outputs = 0..;
-        let mut next = || self.output(outputs.next().expect("outputs are counted"));
+        let mut first = 0;
         let mut settle = |row: StepRow| {
-            let prompt_logprobs = (0..row.prompt_logprobs).filter_map(|_| next()).collect();
-            let drawn = (0..row.draws_len()).map(|_| next()).collect();
+            let given = first..first + row.prompt_logprobs;
+            let drawn = given.end..given.end + row.draws_len();
+            first = drawn.end;
             let output = RowOutput {
-                prompt_logprobs,
-                sampled: row.accept(drawn),
+                draft_state: self.draft_state(drawn.clone()),
+                prompt_logprobs: given.filter_map(|output| self.output(output)).collect(),
+                sampled: row.accept(drawn.map(|output| self.output(output)).collect()),
             };
             (row, output)
         };
@@ -225,6 +255,13 @@ impl StepOutput {
             rows: step.rows.into_iter().map(&mut settle).collect(),
             duration,
         }
+    }
+
+    /// Of the first of these outputs; empty if states were not read back.
+    fn draft_state(&self, outputs: Range<usize>) -> Vec<u8> {
+        let len = self.draft_states.len() / self.tokens.len().max(1);
+        let of_first = outputs.start * len..(outputs.start + 1).min(outputs.end) * len;
+        self.draft_states[of_first].to_vec()
     }
 
     /// `None`: no logit of the row is finite.

@@ -2,6 +2,7 @@
 //! borrowed from the mapped file. How they are packed is the backend's business.
 
 pub mod digest;
+mod draft_names;
 mod fp8;
 pub mod gguf;
 pub mod hf;
@@ -17,12 +18,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
+pub use draft_names::DraftPlace;
 pub use fp8::{Fp8, Fp8Error};
 pub use gguf::{Gguf, GgufError};
 pub use hf::{HfError, Safetensors};
 pub use kv_scales::KvScaleError;
 pub use matrix::Matrix;
 pub use mxfp4::Mxfp4;
+pub use names::{DraftNames, DraftRole};
 pub use names::{ExpertRole, ExpertsRole, GgufNames, HfNames, LayerRole, Role};
 pub use tensor_view::TensorView;
 
@@ -36,6 +39,8 @@ pub enum Weights {
         prefix: &'static str,
         /// How those of E4M3 are scaled, if there are any.
         fp8: Option<Fp8>,
+        /// Where the draft layer is, if it is read.
+        draft: Option<DraftPlace>,
     },
     Gguf {
         file: Gguf,
@@ -98,6 +103,27 @@ impl Weights {
             files,
             names,
             fp8,
+            draft: None,
+        }
+    }
+
+    /// With the names of a draft layer. A file of another kind has none.
+    pub fn with_draft(self, place: DraftPlace) -> Self {
+        match self {
+            Self::Hf {
+                files,
+                names,
+                prefix,
+                fp8,
+                draft: _,
+            } => Self::Hf {
+                files,
+                names,
+                prefix,
+                fp8,
+                draft: Some(place),
+            },
+            Self::Gguf { .. } => self,
         }
     }
 
@@ -112,7 +138,15 @@ impl Weights {
     /// The tensor's name in this kind of file, if such files have one of the role.
     pub fn name(&self, role: Role) -> Option<String> {
         match self {
-            Self::Hf { names, prefix, .. } => names(role, prefix),
+            Self::Hf {
+                names,
+                prefix,
+                draft,
+                ..
+            } => {
+                let of_draft = draft.and_then(|place| place.name(role, *names, prefix));
+                of_draft.or_else(|| names(role, prefix))
+            }
             Self::Gguf { names, .. } => names(role),
         }
     }

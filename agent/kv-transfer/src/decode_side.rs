@@ -41,6 +41,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
+/// What must be the same on both sides where their digests differ.
+const KV_COMPAT_IS_OF: &str = "the model's files, --dtype, --kv-cache-dtype, --page-size and --speculative-algorithm NEXTN \
+                               must be the same on both";
+
 pub(crate) struct DecodeSide {
     pub(crate) shared: Arc<Shared>,
     pub(crate) bootstrap: BootstrapClient,
@@ -166,7 +170,11 @@ impl DecodeSide {
         }
         match &topology.kv_compat {
             Some(kv_compat) if *kv_compat != config.kv_compat => {
-                differs("kvCompat", kv_compat, &config.kv_compat)
+                let message = format!(
+                    "kvCompat differs: prefill has {kv_compat}, decode has {}; {KV_COMPAT_IS_OF}",
+                    config.kv_compat
+                );
+                Err(FailureReason::peer(message))
             }
             _ => Ok(()),
         }

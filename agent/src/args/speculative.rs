@@ -15,8 +15,8 @@ const EAGLE_TOPK: &str = "--speculative-eagle-topk";
 #[command(next_help_heading = "Speculative decoding")]
 pub(crate) struct SpeculativeArgs {
     /// Compute tokens that are likely to come together with the next one: NGRAM takes what followed the same tokens
-    /// earlier in the request, STANDALONE what another model drafts. Answers do not change. Without effect on prefill; off
-    /// if absent
+    /// earlier in the request, STANDALONE what another model drafts, NEXTN (or EAGLE) what the model's own draft layer does.
+    /// Answers do not change. Without effect on prefill but for NEXTN, which both sides have or neither; off if absent
     #[arg(long, alias = "speculative-algo", value_name = "ALGORITHM", value_parser = algorithm)]
     pub(crate) speculative_algorithm: Option<Algorithm>,
 
@@ -42,16 +42,18 @@ pub(crate) struct SpeculativeArgs {
 pub(crate) enum Algorithm {
     Ngram,
     Standalone,
+    Nextn,
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, &'static str> {
     match name {
         "NGRAM" => Ok(Algorithm::Ngram),
         "STANDALONE" => Ok(Algorithm::Standalone),
-        "EAGLE" | "EAGLE3" | "NEXTN" | "DFLASH" | "DSPARK" => {
-            Err("draft layers are not supported; give NGRAM or STANDALONE, or leave it out")
-        }
-        _ => Err("give NGRAM or STANDALONE, or leave it out"),
+        "NEXTN" | "EAGLE" => Ok(Algorithm::Nextn),
+        "EAGLE3" | "DFLASH" | "DSPARK" => Err(
+            "draft layers of another checkpoint are not supported; give NEXTN, NGRAM or STANDALONE, or leave it out",
+        ),
+        _ => Err("give NEXTN, NGRAM or STANDALONE, or leave it out"),
     }
 }
 
@@ -72,6 +74,7 @@ impl SpeculativeArgs {
         let path = self.speculative_draft_model_path.clone();
         let algorithm = match self.speculative_algorithm? {
             Algorithm::Ngram => SpeculativeAlgorithm::Ngram,
+            Algorithm::Nextn => SpeculativeAlgorithm::Nextn,
             Algorithm::Standalone => SpeculativeAlgorithm::Standalone {
                 draft_model_path: path?,
             },

@@ -273,7 +273,16 @@ fn numbers_of_drafts_that_contradict_each_other_are_refused() {
         broken(&format!("{ngram} --speculative-num-steps 16")),
         ["--speculative-num-steps 16: use a number of 1 to 15"]
     );
-    assert!(refused("--speculative-algorithm EAGLE").contains("give NGRAM or STANDALONE"));
+    let refusal = refused("--speculative-algorithm EAGLE3");
+    assert!(
+        refusal.contains("give NEXTN, NGRAM or STANDALONE"),
+        "{refusal}"
+    );
+    for name in ["NEXTN", "EAGLE"] {
+        let config = config(&format!("--speculative-algorithm {name}"));
+        let algorithm = config.map(|config| config.algorithm);
+        assert_eq!(algorithm, Some(SpeculativeAlgorithm::Nextn));
+    }
 }
 
 #[test]

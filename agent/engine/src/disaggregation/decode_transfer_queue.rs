@@ -19,6 +19,7 @@ use crate::recorder::Recorder;
 use crate::req::Req;
 use crate::request::TokenLogprob;
 use crate::resources::Resources;
+use crate::speculate::layer::{DraftLayer, LastEntry};
 use pd_kv_transfer::KvReceiver;
 use pd_protocol::KvPoll;
 use pd_protocol::metadata::MetadataRow;
@@ -72,8 +73,10 @@ impl DecodeTransferQueue {
         };
         for mut arriving in self.entries.extract_if(.., done) {
             match arriving.take_first_token(end) {
-                Ok(first) => {
-                    let active = arriving.arrived(end, &resources.recorder);
+                Ok((first, state)) => {
+                    let mut active = arriving.arrived(end, &resources.recorder);
+                    let entry = last_entry(resources.draft_layer.as_ref(), state);
+                    active.req.set_last_entry(entry);
                     transferred.push((active, first));
                 }
                 Err(reason) => {
@@ -103,8 +106,8 @@ impl Arriving {
         fence.take_arriving(self.receiver.into(), self.kv, self.row, cache);
     }
 
-    /// Prefill's results, or why there are none.
-    fn take_first_token(&mut self, end: &TransferEnd) -> Result<TokenLogprob, String> {
+    /// Prefill's results, the first token and what a draft layer made of the entry before it, or why there are none.
+    fn take_first_token(&mut self, end: &TransferEnd) -> Result<(TokenLogprob, Vec<u8>), String> {
         if self.receiver.poll() == KvPoll::Failed {
             return Err(failure(self.receiver.failure_reason()));
         }
@@ -115,7 +118,7 @@ impl Arriving {
         let cached = row.cached_tokens.first();
         let cached = cached.and_then(|&cached| usize::try_from(cached).ok());
         self.req.cached_tokens = cached.unwrap_or(0).min(self.req.prompt_len);
-        Ok(first)
+        Ok((first, row.output_hidden_states))
     }
 
     /// The prompt's KV is here, and nothing writes to it any more: the transfer's end and the row are returned.
@@ -132,6 +135,13 @@ impl Arriving {
         kv.received(req.prompt_len);
         Active::new(req, kv, ())
     }
+}
+
+/// What prefill's draft layer made of the last entry, if it sent that.
+fn last_entry(layer: Option<&DraftLayer>, state: Vec<u8>) -> Option<LastEntry> {
+    layer?
+        .is_state(&state)
+        .then_some(LastEntry::Received(state))
 }
 
 fn first_token(row: &MetadataRow) -> Option<TokenLogprob> {

@@ -54,15 +54,20 @@ pub(crate) fn send_full_pages(resources: &mut Resources, active: &mut Active<Out
     with.send(&pages[..full], None);
 }
 
-/// Sends everything that is left, together with the metadata row.
+/// Sends everything that is left, together with the metadata row. `draft_state` is what a draft layer made of the last
+/// entry, empty without one.
 pub(crate) fn send_rest(
     end: &TransferEnd,
     resources: &mut Resources,
     active: &mut Active<Outgoing>,
     first: &TokenLogprob,
+    draft_state: Vec<u8>,
 ) {
     let Active { req, kv, with, .. } = active;
-    let row = metadata_row(req, first);
+    let row = MetadataRow {
+        output_hidden_states: draft_state,
+        ..metadata_row(req, first)
+    };
     let written = end.metadata.write_row(with.row, &row);
     written.expect("rows are sized for every field's longest value");
     let pages = resources.cache.page_ids(kv);

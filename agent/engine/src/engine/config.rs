@@ -81,6 +81,9 @@ pub enum SpeculativeAlgorithm {
     Ngram,
     /// Drafts are those of another model, a Hugging Face directory or a GGUF file, of the same vocabulary.
     Standalone { draft_model_path: PathBuf },
+    /// Drafts are those of the model's own draft layer (multi-token prediction): SGLang's `NEXTN` and `EAGLE`. Both
+    /// sides of a pair have it, or neither.
+    Nextn,
 }
 
 /// The compute device.
@@ -169,6 +172,15 @@ impl DisaggregationMode {
 // === impl EngineConfig ===
 
 impl EngineConfig {
+    /// Whether the model's own draft layer drafts.
+    pub(crate) fn has_draft_layer(&self) -> bool {
+        let speculative = self.speculative.as_ref();
+        speculative.is_some_and(|speculative| match speculative.algorithm {
+            SpeculativeAlgorithm::Ngram | SpeculativeAlgorithm::Standalone { .. } => false,
+            SpeculativeAlgorithm::Nextn => true,
+        })
+    }
+
     pub(super) fn text_sources(&self) -> TextSources {
         TextSources {
             model_path: self.model_path.clone(),

@@ -1,11 +1,13 @@
-//! Loads the model that drafts for another, and checks that it can.
+//! Loads what drafts beside a model, another one or a layer of its own, and checks that it can.
 
 use super::StartError;
-use super::config::{DisaggregationMode, EngineConfig, SpeculativeAlgorithm};
+use super::config::{Device, DisaggregationMode, EngineConfig, SpeculativeAlgorithm};
 use crate::kvcache::group::{KvGroups, KvPoolShape};
 use crate::model::{self, Model, ModelConfig, ModelFiles, StepLimits};
 use crate::ranks::local::LocalRank;
+use crate::speculate::layer::DraftLayer;
 use crate::speculate::model::DraftModel;
+use crate::step::Drafting;
 use crate::text::{self, Tokenizer};
 use pd_compute::{Backend, DType, Reach};
 use std::path::{Path, PathBuf};
@@ -59,6 +61,57 @@ pub(super) fn load<B: Backend>(
     }))
 }
 
+/// The model's files, with its draft layer where that drafts.
+///
+/// # Errors
+/// When there is none, or the device does not compute it.
+pub(super) fn with_layer(
+    files: ModelFiles,
+    config: &EngineConfig,
+) -> Result<ModelFiles, StartError> {
+    if !config.has_draft_layer() {
+        return Ok(files);
+    }
+    let refused = |problem: String| StartError::Config {
+        flag: "--speculative-algorithm",
+        value: "NEXTN".to_owned(),
+        problem,
+    };
+    match config.device {
+        Device::Cpu { .. } => files
+            .with_draft_layer()
+            .map_err(|error| refused(error.to_string())),
+        Device::Cuda { .. } => Err(refused(
+            "draft layers are computed on CPUs only so far; give NGRAM or STANDALONE, or leave it out"
+                .to_owned(),
+        )),
+    }
+}
+
+/// What draws drafts by the layer of a model with `limits`, whose activations have this dtype.
+pub(super) fn layer(
+    files: &ModelFiles,
+    limits: StepLimits,
+    activations: DType,
+) -> Option<DraftLayer> {
+    files.config.draft_layer?;
+    let state_bytes = files.config.hidden_size * activations.size_bytes();
+    Some(DraftLayer::new(limits.max_logit_rows, state_bytes))
+}
+
+/// What the steps of an engine do with a draft layer: prefill sends what it makes of a prompt's last entry.
+pub(super) fn drafting(config: &EngineConfig) -> Drafting {
+    if !config.has_draft_layer() {
+        return Drafting::Off;
+    }
+    Drafting::Entries {
+        reads_states: match config.mode {
+            DisaggregationMode::Prefill(_) => true,
+            DisaggregationMode::Unified | DisaggregationMode::Decode(_) => false,
+        },
+    }
+}
+
 /// Of an engine that decodes.
 fn path(config: &EngineConfig) -> Option<&Path> {
     let decodes = match config.mode {
@@ -66,7 +119,7 @@ fn path(config: &EngineConfig) -> Option<&Path> {
         DisaggregationMode::Unified | DisaggregationMode::Decode(_) => true,
     };
     match &config.speculative.as_ref().filter(|_| decodes)?.algorithm {
-        SpeculativeAlgorithm::Ngram => None,
+        SpeculativeAlgorithm::Ngram | SpeculativeAlgorithm::Nextn => None,
         SpeculativeAlgorithm::Standalone { draft_model_path } => Some(draft_model_path),
     }
 }

@@ -30,6 +30,7 @@ use crate::recorder::Recorder;
 use crate::req::ReqFactory;
 use crate::resources::Resources;
 use crate::schedule::ScheduleLimits;
+use crate::speculate::layer::DraftLayer;
 use crate::speculate::model::DraftModel;
 use crate::speculate::ngram::Ngram;
 use crate::speculate::{DraftSource, Speculation};
@@ -67,6 +68,7 @@ pub enum StartError {
 struct Loaded {
     ranks: Box<dyn Ranks>,
     draft_model: Option<DraftModel>,
+    draft_layer: Option<DraftLayer>,
     /// For a transfer, if there is one.
     memory: Option<RankMemory>,
     info: EngineInfo,
@@ -123,6 +125,7 @@ fn load<B: Backend>(
     make: impl FnOnce(&Weights) -> Result<Numbers<B>, StartError>,
 ) -> Result<Loaded, StartError> {
     let files = ModelFiles::open(&config.model_path).map_err(model_error)?;
+    let files = draft::with_layer(files, config)?;
     let sources = config.text_sources();
     let digested = [files.files(), sources.replacements()].concat();
     let digests = DigestCache::new(config.cache_dir.clone()).spawn(digested);
@@ -172,6 +175,7 @@ fn load<B: Backend>(
         info: identity.info(config, &files, shape, context_length),
         ranks: Box::new(rank),
         draft_model,
+        draft_layer: draft::layer(&files, step_limits, backend.activation_dtype()),
         memory,
         limits,
         shape,
@@ -195,11 +199,12 @@ fn assemble(
     let resources = Resources::new(
         loaded.ranks,
         KvCache::new(sizes::cache_sizes(config, loaded.shape)),
-        StepBuilder::new(loaded.padding),
+        StepBuilder::new(loaded.padding).with_drafting(draft::drafting(config)),
         Recorder::new(loaded.slot_bytes),
         config.observer.clone(),
     )
-    .with_draft_model(loaded.draft_model);
+    .with_draft_model(loaded.draft_model)
+    .with_draft_layer(loaded.draft_layer);
     let metrics = &resources.recorder.metrics;
     if let Some(transfer) = config.mode.transfer() {
         transfer.metrics.register(metrics.registry());
@@ -307,7 +312,9 @@ fn speculation(config: &SpeculativeConfig, overlaps: bool) -> Speculation {
             SpeculativeAlgorithm::Ngram => {
                 DraftSource::Drafters(Arc::new(|| Box::new(Ngram::default())))
             }
-            SpeculativeAlgorithm::Standalone { .. } => DraftSource::Model,
+            SpeculativeAlgorithm::Standalone { .. } | SpeculativeAlgorithm::Nextn => {
+                DraftSource::Model
+            }
         },
         overlaps,
     }

@@ -15,8 +15,9 @@ use crate::mode::unified::Unified;
 use crate::model::config::SamplingDefaults;
 use crate::recorder::Recorder;
 use crate::schedule::ScheduleLimits;
+use crate::speculate::layer::DraftLayer;
 use crate::speculate::model::DraftModel;
-use crate::step::{Padding, StepBuilder};
+use crate::step::{Drafting, Padding, StepBuilder};
 use crate::text::Tokenizer;
 use asked::Asked;
 use device::{Device, VOCAB};
@@ -96,6 +97,16 @@ impl Stand {
             .drafts
             .map(|drafts| drafts.speculation(sizes.overlaps));
         let draft_model = sizes.drafts.and_then(|drafts| drafts.model(sizes));
+        let has_layer = sizes.drafts.is_some_and(Drafts::are_of_layer);
+        // No state comes from elsewhere.
+        let draft_layer = has_layer.then(|| DraftLayer::new(0, 0));
+        let drafting = if has_layer {
+            Drafting::Entries {
+                reads_states: false,
+            }
+        } else {
+            Drafting::Off
+        };
         let padding = Padding {
             graph_max_seqs: if sizes.graphs { 4 } else { 0 },
             max_seqs: sizes.max_running_requests,
@@ -103,11 +114,12 @@ impl Stand {
         let resources = Resources::new(
             Box::new(device.clone()),
             cache,
-            StepBuilder::new(padding),
+            StepBuilder::new(padding).with_drafting(drafting),
             Recorder::new(0),
             None,
         )
-        .with_draft_model(draft_model);
+        .with_draft_model(draft_model)
+        .with_draft_layer(draft_layer);
         let event_loop = EventLoop::new(EventLoopParts {
             commands_rx,
             waker: LoopWaker::new(commands_tx.clone()),
@@ -219,6 +231,7 @@ fn drafts() -> impl Strategy<Value = Drafts> {
         Kind::Ngram,
         Kind::Model,
         Kind::MistakenModel,
+        Kind::Layer,
     ];
     let kind = prop::sample::select(kinds.to_vec());
     (1..5usize, kind).prop_map(|(num_steps, kind)| Drafts { num_steps, kind })

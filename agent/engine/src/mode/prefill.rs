@@ -87,10 +87,16 @@ impl Prefill {
     }
 
     /// The prompt is computed: sends the rest, with the first token.
-    fn send_last(&mut self, resources: &mut Resources, id: RequestId, first: TokenLogprob) {
+    fn send_last(
+        &mut self,
+        resources: &mut Resources,
+        id: RequestId,
+        first: TokenLogprob,
+        draft_state: Vec<u8>,
+    ) {
         let mut active = self.take_last_chunk(id);
         let finish = resources.take_token(&mut active.req, first.token);
-        send_rest(&self.end, resources, &mut active, &first);
+        send_rest(&self.end, resources, &mut active, &first, draft_state);
         resources.commit_kv(&mut active);
         self.inflight.push(Inflight {
             active,
@@ -157,7 +163,8 @@ impl Mode for Prefill {
     }
 
     fn settle(&mut self, resources: &mut Resources, settled: Settled) {
-        for (row, output) in settled.rows {
+        for (row, mut output) in settled.rows {
+            let draft_state = std::mem::take(&mut output.draft_state);
             let mut last_chunk = self.last_chunk.iter_mut();
             let active = match self.scheduler.chunked_mut(row.id) {
                 Some(active) => active,
@@ -180,7 +187,7 @@ impl Mode for Prefill {
                     let first = tokens.into_iter().next();
                     let first = first.expect("a row that draws has a token");
                     resources.observe_step(&active.req, &active.kv, first.token);
-                    self.send_last(resources, row.id, first);
+                    self.send_last(resources, row.id, first, draft_state);
                 }
             }
         }

@@ -35,6 +35,9 @@ pub struct ModelConfig {
     /// What layers rotate by; attention names one by its place here.
     pub ropes: Vec<Rope>,
     pub layers: Vec<LayerConfig>,
+    /// The layer that drafts, where its entries are kept beside those of the others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_layer: Option<LayerConfig>,
     /// The output head is the embedding table.
     pub tie_word_embeddings: bool,
     /// How matrices of E4M3 are scaled, in a folder that has some.
@@ -211,6 +214,15 @@ pub enum ConfigError {
         value: String,
         family: Family,
     },
+}
+
+// === impl ModelConfig ===
+
+impl ModelConfig {
+    /// All layers that keep something of a sequence, the draft layer last.
+    pub(crate) fn kept_layers(&self) -> impl Iterator<Item = &LayerConfig> {
+        self.layers.iter().chain(&self.draft_layer)
+    }
 }
 
 // === impl Attention ===

@@ -3,15 +3,16 @@
 //!
 //! A step enqueues some ten ops per layer and allocates nothing. Rows without wanted logits stop
 //! in the last layer once their keys and values are written, or after its mixer where another row
-//! of the step wants logits.
+//! of the step wants logits. In a model with a draft layer, which reads what becomes of every row, none stop.
 
+mod draft;
 pub(super) mod layer_cx;
 pub(super) mod loader;
 pub(super) mod out_linear;
 pub(super) mod scratch;
 pub(super) mod workspace;
 
-use super::config::ModelConfig;
+use super::config::{LayerConfig, ModelConfig};
 use super::ffn::{self, FfnLayer};
 use super::files::ModelFiles;
 use super::kv_pool_spec::KvPoolSpec;
@@ -19,6 +20,7 @@ use super::load_error::LoadError;
 use super::mixer::{self, MixerLayer};
 use super::network::Model;
 use super::step::{Step, StepLimits};
+use draft::DraftLayer;
 use half::{bf16, f16};
 use layer_cx::{LayerCx, Rows};
 use loader::Loader;
@@ -38,6 +40,7 @@ pub(super) struct Decoder<B: Backend> {
     embedding: B::Embedding,
     embed_scale: Option<f32>,
     layers: Vec<Layer<B>>,
+    draft: Option<DraftLayer<B>>,
     /// `F32 [hidden]`.
     output_norm: B::Buffer,
     lm_head: B::Weight,
@@ -57,7 +60,7 @@ struct Layer<B: Backend> {
 
 /// What the layers of a model need of the workspace, which they share.
 fn scratch(config: &ModelConfig) -> Scratch {
-    let layers = config.layers.iter();
+    let layers = config.kept_layers();
     let scratches = layers.map(|layer| mixer::scratch(&layer.mixer).max(ffn::scratch(&layer.ffn)));
     scratches.fold(Scratch::default(), Scratch::max)
 }
@@ -99,15 +102,39 @@ impl<B: Backend> Model<B> for Decoder<B> {
         for (index, layer) in self.layers.iter().enumerate() {
             let cx = self.cx(step);
             layer.mixer.write(&cx, &layer.mixer_norm);
-            if index < last {
+            if index < last || self.draft.is_some() {
                 layer.mixer.mix(&cx);
                 layer.finish(&cx, &all);
             } else if step.num_logit_rows > 0 {
                 layer.mixer.mix(&cx);
                 layer.finish(&cx, &self.gather_wanted(step, layer));
-                self.head(step);
+                self.norm_wanted(step);
             }
         }
+        if let Some(draft) = &self.draft {
+            self.norm_all(step, &draft.states);
+        }
+        if step.num_logit_rows > 0 {
+            self.head(&self.workspace.hidden, step.num_logit_rows);
+        }
+    }
+
+    fn extend_drafts(&mut self, step: &Step<'_, B>, next_tokens: &B::Buffer) {
+        self.check(step);
+        self.write_entries(self.draft(), step, next_tokens);
+    }
+
+    fn first_drafts(&mut self, rows: &B::Buffer, count: usize) {
+        self.begin_chains(self.draft(), rows, count);
+    }
+
+    fn more_drafts(&mut self, step: &Step<'_, B>, rows: &B::Buffer) {
+        self.check(step);
+        self.continue_chains(self.draft(), step, rows);
+    }
+
+    fn draft_states(&self) -> &B::Buffer {
+        &self.draft().kept
     }
 
     fn logits(&self) -> &B::Buffer {
@@ -139,13 +166,12 @@ impl<B: Backend> Decoder<B> {
         let (embedding, lm_head) = loader.tables()?;
         let mut layers = Vec::with_capacity(config.layers.len());
         for (index, layer) in config.layers.iter().enumerate() {
-            layers.push(Layer {
-                mixer_norm: loader.input_norm(index)?,
-                mixer: MixerLayer::load(loader, index, &layer.mixer)?,
-                ffn_norm: loader.ffn_norm(index)?,
-                ffn: FfnLayer::load(loader, index, &layer.ffn)?,
-            });
+            layers.push(Layer::load(loader, index, layer)?);
         }
+        let draft = config
+            .draft_layer
+            .map(|layer| DraftLayer::load(loader, &layer))
+            .transpose()?;
         Ok(Self {
             backend: backend.clone(),
             kv: loader.pool().clone(),
@@ -155,6 +181,7 @@ impl<B: Backend> Decoder<B> {
                 .embed_scale
                 .map(|scale| rounded(scale, backend.activation_dtype())),
             layers,
+            draft,
             output_norm: loader.output_norm()?,
             lm_head,
             inv_freqs: loader.inv_freqs()?,
@@ -194,6 +221,13 @@ impl<B: Backend> Decoder<B> {
             scale: self.embed_scale,
             rows,
         });
+        self.rope_tables(step);
+    }
+
+    /// The tables that layers rotate by.
+    fn rope_tables(&self, step: &Step<'_, B>) {
+        let (space, batch) = (&self.workspace, step.batch);
+        let rows = batch.num_tokens;
         let tables = self.inv_freqs.iter().zip(&space.ropes);
         for (rope, (inv_freq, out)) in self.config.ropes.iter().zip(tables) {
             self.backend.rope_table(RopeTable {
@@ -227,21 +261,49 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// The final norm and the logits of the wanted rows.
-    fn head(&self, step: &Step<'_, B>) {
+    /// The final norm of the wanted rows, which are gathered.
+    fn norm_wanted(&self, step: &Step<'_, B>) {
+        let hidden = &self.workspace.hidden;
+        self.norm_rows(&self.output_norm, hidden, hidden, step.num_logit_rows);
+    }
+
+    /// The final norm of all rows, to `states`, and the wanted ones of them.
+    fn norm_all(&self, step: &Step<'_, B>, states: &B::Buffer) {
         let space = &self.workspace;
-        let rows = step.num_logit_rows;
+        self.norm_rows(&self.output_norm, &space.x, states, step.batch.num_tokens);
+        if step.num_logit_rows > 0 {
+            self.gather(states, step.logit_rows, &space.hidden, step.num_logit_rows);
+        }
+    }
+
+    /// Rows of `hidden`.
+    fn gather(&self, src: &B::Buffer, indices: &B::Buffer, out: &B::Buffer, rows: usize) {
+        self.backend.gather_rows(GatherRows {
+            src,
+            indices,
+            out,
+            row_len: self.config.hidden_size,
+            rows,
+        });
+    }
+
+    fn norm_rows(&self, weight: &B::Buffer, x: &B::Buffer, out: &B::Buffer, rows: usize) {
         self.backend.rms_norm(RmsNorm {
-            x: &space.hidden,
+            x,
             add: None,
-            weight: &self.output_norm,
+            weight,
             eps: self.config.rms_norm_eps,
-            out: &space.hidden,
+            out,
             into: WriteMode::Store,
             rows,
         });
+    }
+
+    /// The logits of normed rows.
+    fn head(&self, hidden: &B::Buffer, rows: usize) {
+        let space = &self.workspace;
         self.backend.linear(Linear {
-            x: &space.hidden,
+            x: hidden,
             weight: &self.lm_head,
             bias: None,
             epilogue: self
@@ -257,6 +319,19 @@ impl<B: Backend> Decoder<B> {
 // === impl Layer ===
 
 impl<B: Backend> Layer<B> {
+    fn load(
+        loader: &mut Loader<'_, B>,
+        index: usize,
+        config: &LayerConfig,
+    ) -> Result<Self, LoadError> {
+        Ok(Self {
+            mixer_norm: loader.input_norm(index)?,
+            mixer: MixerLayer::load(loader, index, &config.mixer)?,
+            ffn_norm: loader.ffn_norm(index)?,
+            ffn: FfnLayer::load(loader, index, &config.ffn)?,
+        })
+    }
+
     /// The mixer's output projection and the feed-forward, both added to `rows.x`.
     fn finish(&self, cx: &LayerCx<'_, B>, rows: &Rows<'_, B>) {
         self.mixer.project(cx, rows);

@@ -17,6 +17,7 @@ mod qwen3_moe;
 mod qwen3_next;
 
 use super::config::Family;
+use crate::weights::DraftNames;
 pub(super) use def::{FP8, FamilyDef, GgufFamily};
 
 const FAMILIES: &[&FamilyDef] = &[
@@ -38,6 +39,11 @@ const FAMILIES: &[&FamilyDef] = &[
 pub(super) fn of_model_type(name: &str) -> Option<&'static FamilyDef> {
     let mut all = FAMILIES.iter().copied();
     all.find(|def| def.model_types.contains(&name))
+}
+
+/// What a family's folders call a draft layer; `None` for a family that has none.
+pub(super) fn draft_names(family: Family) -> Option<DraftNames> {
+    of_model_type(family.name())?.drafts
 }
 
 /// Every `model_type` that is read.

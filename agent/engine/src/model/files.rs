@@ -1,7 +1,8 @@
 //! A model on disk: its location, its configuration, and its weights.
 
-use super::config::{self, ConfigError, ModelConfig, SamplingDefaults};
-use crate::weights::{Gguf, Safetensors, Weights, WeightsError};
+use super::config::{self, ConfigError, Family, Mixer, ModelConfig, SamplingDefaults};
+use super::family;
+use crate::weights::{DraftPlace, DraftRole, Gguf, Role, Safetensors, Weights, WeightsError};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -42,6 +43,19 @@ pub enum OpenError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Weights(#[from] WeightsError),
+}
+
+/// Why a model does not draft by a layer of its own.
+#[derive(Debug, thiserror::Error)]
+pub enum DraftLayerError {
+    #[error(
+        "{family} models have no draft layer that is known; give NGRAM or STANDALONE, or leave it out"
+    )]
+    Family { family: Family },
+    #[error(
+        "{path} has no draft layer: tensor {name} is missing; take a checkpoint that has it, or give NGRAM or STANDALONE"
+    )]
+    Missing { path: PathBuf, name: String },
 }
 
 // === impl ModelPath ===
@@ -136,6 +150,36 @@ impl ModelFiles {
                 })
             }
         }
+    }
+
+    /// With the draft layer of the checkpoint as part of the model: a layer of the kind of its last one with attention.
+    ///
+    /// # Errors
+    /// When the family or the checkpoint has none.
+    pub fn with_draft_layer(mut self) -> Result<Self, DraftLayerError> {
+        let family = self.config.family;
+        let keeps_pages = |mixer: &Mixer| match mixer {
+            Mixer::Attention(_) | Mixer::Mla(_) => true,
+            Mixer::GatedDelta(_) => false,
+        };
+        let layers = self.config.layers.iter().rev().copied();
+        let last = layers.clone().find(|layer| keeps_pages(&layer.mixer));
+        let (Some(names), Some(layer)) = (family::draft_names(family), last) else {
+            return Err(DraftLayerError::Family { family });
+        };
+        self.weights = self.weights.with_draft(DraftPlace {
+            layer: layers.len(),
+            names,
+        });
+        let role = Role::Draft(DraftRole::Projection);
+        if !self.weights.contains(role) {
+            return Err(DraftLayerError::Missing {
+                path: self.weights.path().to_owned(),
+                name: self.weights.name(role).unwrap_or_default(),
+            });
+        }
+        self.config.draft_layer = Some(layer);
+        Ok(self)
     }
 
     /// Every file that determines the meaning of the model's KV: weights, and for safetensors the

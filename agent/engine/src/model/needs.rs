@@ -7,7 +7,7 @@ use pd_compute::{DType, KvNeeds, OpFeature, OpNeeds};
 
 /// What a model of `config` needs of a backend, with a KV pool of `kv_dtype`. Asked before weights are read.
 pub fn needs(config: &ModelConfig, kv_dtype: DType) -> OpNeeds {
-    let layers = config.layers.iter();
+    let layers = config.kept_layers();
     let features = layers.flat_map(|layer| {
         let mixer = mixer::needs(&layer.mixer);
         mixer.into_iter().chain(ffn::needs(&layer.ffn))

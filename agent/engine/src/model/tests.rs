@@ -1,6 +1,7 @@
 //! Golden logits of transformers, and bit-equality however a sequence is cut, paged or batched.
 
 mod damaged;
+mod drafts;
 mod kv;
 mod paper;
 mod published;

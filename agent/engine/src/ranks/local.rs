@@ -8,7 +8,7 @@ use crate::kvcache::group::KvGroups;
 use crate::kvcache::{PageIdx, StateSlot};
 use crate::model::{Model, Step, StepStates};
 use crate::observe::PayloadHash;
-use crate::step::{StepOutput, StepPlan};
+use crate::step::{Drafting, StepOutput, StepPlan};
 use inputs::{StepBuffers, StepInputs};
 use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, CopyStates, DType, GatherRows};
 use pd_compute::{DeviceBuffer, HostBytes, Sample, SampleOut, Ticket};
@@ -44,6 +44,8 @@ struct Launched<B: Backend> {
     /// Absent if no row wants the likeliest tokens.
     top: Option<(B::Ticket, B::Ticket)>,
     top_n_max: usize,
+    /// Absent unless the states of drafts are read back.
+    draft_states: Option<B::Ticket>,
     is_graph: bool,
 }
 
@@ -73,8 +75,31 @@ impl<B: Backend> LocalRank<B> {
         })
     }
 
-    fn forward(&mut self, inputs: &StepInputs<B>, out: &SampleOut<B>) {
+    fn execute(&mut self, drafting: Drafting, inputs: &StepInputs<B>, out: &SampleOut<B>) {
         let rows = inputs.num_logit_rows;
+        match drafting {
+            Drafting::Off => {
+                self.forward(inputs);
+                self.sample(inputs, out);
+            }
+            Drafting::Entries { .. } => {
+                self.forward(inputs);
+                self.sample(inputs, out);
+                self.extend_drafts(inputs);
+            }
+            Drafting::First => {
+                self.model.first_drafts(&inputs.draft_rows, rows);
+                self.sample(inputs, out);
+            }
+            Drafting::Next => {
+                let step = step_of(&self.kv, inputs);
+                self.model.more_drafts(&step, &inputs.draft_rows);
+                self.sample(inputs, out);
+            }
+        }
+    }
+
+    fn forward(&mut self, inputs: &StepInputs<B>) {
         if let Some(carried_rows) = &inputs.carried_rows {
             self.backend.gather_rows(GatherRows {
                 src: self.buffers.tokens(),
@@ -84,16 +109,46 @@ impl<B: Backend> LocalRank<B> {
                 rows: inputs.batch.num_tokens,
             });
         }
-        self.model.forward(&Step {
-            batch: &inputs.batch,
-            kv: self.kv.views(),
-            states: inputs.states.as_ref().map(|rows| StepStates {
-                views: self.kv.states(),
-                rows,
-            }),
-            logit_rows: &inputs.logit_rows,
-            num_logit_rows: rows,
-        });
+        self.model.forward(&step_of(&self.kv, inputs));
+    }
+
+    /// The draft layer's entries, once the tokens are drawn that some of them need.
+    fn extend_drafts(&mut self, inputs: &StepInputs<B>) {
+        if inputs.num_logit_rows > 0 {
+            self.backend.gather_rows(GatherRows {
+                src: self.buffers.tokens(),
+                indices: &inputs.next_rows,
+                out: &inputs.next_tokens,
+                row_len: 1,
+                rows: inputs.batch.num_tokens,
+            });
+        }
+        let step = step_of(&self.kv, inputs);
+        self.model.extend_drafts(&step, &inputs.next_tokens);
+    }
+
+    /// Puts states that were computed elsewhere behind those of outputs.
+    fn give_states(&self, plan: &StepPlan) {
+        let words = &plan.words[plan.places.draft_states.clone()];
+        if !words.is_empty() {
+            let states = self.model.draft_states();
+            let elsewhere = states.slice(states.len() / 2..states.len());
+            self.backend.upload(&elsewhere, words);
+        }
+    }
+
+    /// Enqueues the read-back of what the draft layer made of the first `wanted` outputs.
+    fn read_states(&self, drafting: Drafting, wanted: usize) -> Option<B::Ticket> {
+        let row_len = self.model.config().hidden_size;
+        let reads = matches!(drafting, Drafting::Entries { reads_states: true });
+        (reads && wanted > 0).then(|| {
+            let states = self.model.draft_states();
+            self.backend.read(&states.slice(0..wanted * row_len))
+        })
+    }
+
+    fn sample(&self, inputs: &StepInputs<B>, out: &SampleOut<B>) {
+        let rows = inputs.num_logit_rows;
         if rows > 0 {
             self.backend.sample(Sample {
                 logits: self.model.logits(),
@@ -152,14 +207,19 @@ impl<B: Backend> Ranks for LocalRank<B> {
         let inputs = self.buffers.upload(&self.backend, plan)?;
         let out = self.buffers.outputs(&plan.shape);
         let backend = self.backend.clone();
+        let (drafting, wanted) = (plan.shape.drafting, plan.shape.num_outputs);
+        self.give_states(plan);
         let is_graph = if plan.shape.is_padded {
-            backend.replay(|| self.forward(&inputs, &out))
+            backend.replay(|| self.execute(drafting, &inputs, &out))
         } else {
-            self.forward(&inputs, &out);
+            self.execute(drafting, &inputs, &out);
             false
         };
-        let launched = Launched::new(&backend, &out, plan.shape.num_outputs, is_graph);
-        self.in_flight.push_back(launched);
+        let launched = Launched::new(&backend, &out, wanted, is_graph);
+        self.in_flight.push_back(Launched {
+            draft_states: self.read_states(drafting, wanted),
+            ..launched
+        });
         Ok(())
     }
 
@@ -221,6 +281,20 @@ impl<B: Backend> Ranks for LocalRank<B> {
     }
 }
 
+/// The step that inputs describe.
+fn step_of<'a, B: Backend>(kv: &'a KvGroups<B>, inputs: &'a StepInputs<B>) -> Step<'a, B> {
+    Step {
+        batch: &inputs.batch,
+        kv: kv.views(),
+        states: inputs.states.as_ref().map(|rows| StepStates {
+            views: kv.states(),
+            rows,
+        }),
+        logit_rows: &inputs.logit_rows,
+        num_logit_rows: inputs.num_logit_rows,
+    }
+}
+
 // === impl Launched ===
 
 impl<B: Backend> Launched<B> {
@@ -237,6 +311,7 @@ impl<B: Backend> Launched<B> {
             logprobs: read(&out.logprobs, wanted),
             top: (top_n_max > 0).then(read_top),
             top_n_max,
+            draft_states: None,
             is_graph,
         }
     }
@@ -248,6 +323,8 @@ impl<B: Backend> Launched<B> {
             Some((tokens, logprobs)) => (tokens.wait()?, logprobs.wait()?),
             None => (HostBytes::default(), HostBytes::default()),
         };
+        let draft_states = self.draft_states.map(Ticket::wait).transpose()?;
+        let draft_states = draft_states.unwrap_or_default();
         Ok(StepOutput {
             tokens: tokens.as_slice().to_vec(),
             logprobs: logprobs.as_slice().to_vec(),
@@ -255,6 +332,7 @@ impl<B: Backend> Launched<B> {
             top_tokens: top_tokens.as_slice().to_vec(),
             top_logprobs: top_logprobs.as_slice().to_vec(),
             is_graph: self.is_graph,
+            draft_states: draft_states.as_slice().to_vec(),
             kv_saturations: 0,
         })
     }

@@ -1,10 +1,11 @@
-//! The drafts of a step: of each running request what its own drafter or the draft model proposes, as far as there are
-//! rows, pages and state slots left.
+//! The drafts of a step: of each running request what its own drafter, the draft model or the model's draft layer proposes,
+//! as far as there are rows, pages and state slots left.
 
 use super::snapshots;
 use crate::active::Active;
 use crate::kvcache::pool::KvCache;
 use crate::resources::Resources;
+use crate::speculate::layer::LastEntry;
 use crate::speculate::model::Wanted;
 use std::time::Instant;
 
@@ -14,8 +15,8 @@ pub(super) fn drafts(
     resources: &mut Resources,
     mut rows: usize,
 ) -> Vec<Vec<u32>> {
-    if resources.draft_model.is_some() {
-        return of_model(reqs, resources, rows);
+    if resources.draft_model.is_some() || resources.draft_layer.is_some() {
+        return of_all(reqs, resources, rows);
     }
     let going_on = reqs.iter_mut().filter(|active| active.goes_on());
     let own = going_on.map(|active| {
@@ -49,18 +50,25 @@ fn room(cache: &mut KvCache, active: &mut Active, drafts: usize) -> usize {
     with_slots
 }
 
-fn of_model(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> Vec<Vec<u32>> {
+/// What a draft model or a draft layer proposes, for all requests at once.
+fn of_all(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> Vec<Vec<u32>> {
+    // What a draft layer made of the last entries is there between steps.
+    let last = resources.is_idle().then(|| resources.step.last());
     let Resources {
         cache,
         draft_model,
+        draft_layer,
+        ranks,
         row_cost,
         ..
     } = resources;
     let going_on = reqs.iter_mut().filter(|active| active.goes_on());
     let wanted: Vec<_> = going_on
         .map(|active| {
+            let is_there = |entry: &&LastEntry| last.is_some_and(|last| entry.is_there(last));
+            let entry = active.req.last_entry().filter(is_there);
             let max = match active.drawing() {
-                0 => active.req.drafts_wanted(rows),
+                0 if draft_layer.is_none() || entry.is_some() => active.req.drafts_wanted(rows),
                 _ => 0,
             };
             let max = room(cache, active, max);
@@ -69,18 +77,24 @@ fn of_model(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> 
                 req: &active.req,
                 idx: active.kv.idx,
                 draft_len: &mut active.draft_len,
+                entry: active.req.last_entry().filter(is_there),
                 max,
             }
         })
         .collect();
-    let is_steady = wanted.iter().all(Wanted::is_steady);
+    let is_steady = draft_layer.is_some() || wanted.iter().all(Wanted::is_steady);
     let num_reqs = wanted.len();
     let began = Instant::now();
-    let model = draft_model.as_mut().expect("the caller has seen it");
-    let drafts = match model.draft(wanted, cache.req_to_token()) {
+    let req_to_token = cache.req_to_token();
+    let drafted = match (draft_layer, draft_model) {
+        (Some(layer), _) => layer.draft(ranks.as_mut(), &wanted, req_to_token),
+        (None, Some(model)) => model.draft(wanted, req_to_token),
+        (None, None) => Ok(vec![Vec::new(); num_reqs]),
+    };
+    let drafts = match drafted {
         Ok(drafts) => drafts,
         Err(error) => {
-            tracing::error!(%error, "the draft model's step failed; this step has no drafts");
+            tracing::error!(%error, "a step of drafts failed; this step has none");
             // What it has computed is open.
             reqs.iter_mut().for_each(|active| active.draft_len = 0);
             vec![Vec::new(); num_reqs]

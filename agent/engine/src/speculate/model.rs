@@ -8,6 +8,7 @@
 //! A draft is drawn as the target draws that token, with the same noise: where both see the same probabilities they
 //! draw the same token, however random.
 
+use super::layer::LastEntry;
 use crate::kvcache::ReqPoolIdx;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use crate::ranks::Ranks;
@@ -30,6 +31,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) idx: ReqPoolIdx,
     /// Tokens whose KV the draft model has; moves with what is computed.
     pub(crate) draft_len: &'a mut usize,
+    /// Where the model's own layer drafts: what it made of the last entry, if that is there.
+    pub(crate) entry: Option<&'a LastEntry>,
     /// Drafts at most; the request has pages for their positions.
     pub(crate) max: usize,
 }

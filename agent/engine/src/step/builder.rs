@@ -2,7 +2,7 @@
 
 use super::lists::{Lists, to_u32};
 use super::sampling::Ahead;
-use super::{Step, StepId, StepPlan, StepRow};
+use super::{Drafting, Step, StepId, StepPlan, StepRow};
 use crate::active::Active;
 use crate::kvcache::pool::state::Snapshot;
 use crate::kvcache::req_to_token::ReqToTokenPool;
@@ -25,6 +25,7 @@ pub(crate) struct StepBuilder {
     rows: Vec<StepRow>,
     /// Each request computes one position and has one output; none has drafts.
     is_decode: bool,
+    drafting: Drafting,
     lists: Lists,
 }
 
@@ -37,8 +38,18 @@ impl StepBuilder {
             last: StepId::default(),
             rows: Vec::new(),
             is_decode: true,
+            drafting: Drafting::Off,
             lists: Lists::default(),
         }
+    }
+
+    /// For a model with a draft layer, which makes an entry of each row.
+    pub(crate) fn with_drafting(self, drafting: Drafting) -> Self {
+        Self { drafting, ..self }
+    }
+
+    fn makes_entries(&self) -> bool {
+        matches!(self.drafting, Drafting::Entries { .. })
     }
 
     /// The last step that was built.
@@ -92,6 +103,10 @@ impl StepBuilder {
             let top_n = active.req.top_logprobs_num();
             sampling.push_sample(&active.req, Ahead::Unknown(drawing), top_n);
         }
+        if self.makes_entries() {
+            let output = self.lists.logit_rows.len().saturating_sub(1);
+            self.lists.push_next(&active.req, &row.positions, output);
+        }
         self.is_decode &= row.draws && len == 1 && row.prompt_logprobs == 0;
         let kv = &mut active.kv;
         self.lists
@@ -126,11 +141,15 @@ impl StepBuilder {
         token_ids.push(active.req.tokens[row.positions.start]);
         token_ids.extend(&row.drafts);
         carried_rows.resize(token_ids.len(), NO_ROW);
-        active.draw(id, logit_rows.len());
+        let output = logit_rows.len();
+        active.draw(id, output);
         let top_n = active.req.top_logprobs_num();
         for place in 0..row.positions.len() {
             logit_rows.push(to_u32(first + place));
             sampling.push_sample(&active.req, Ahead::Drafts(&row.drafts[..place]), top_n);
+        }
+        if self.makes_entries() {
+            self.lists.push_next(&active.req, &row.positions, output);
         }
         self.is_decode = false;
         let kv = &mut active.kv;
@@ -160,7 +179,8 @@ impl StepBuilder {
         let is_padded = self.is_decode && num_seqs <= self.padding.graph_max_seqs;
         let padded = is_padded.then(|| padded_seqs(num_seqs).min(self.padding.max_seqs));
         let stride = self.page_table_stride();
-        let plan = self.lists.take_plan(step.id, stride, padded);
+        let mut plan = self.lists.take_plan(step.id, stride, padded);
+        plan.shape.drafting = self.drafting;
         self.is_decode = true;
         Some((step, plan))
     }

@@ -7,8 +7,8 @@ use crate::kvcache::pool::ReqKv;
 use crate::kvcache::pool::state::Snapshot;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use crate::req::Req;
-use pd_compute::NO_ROW;
 use pd_compute::kv::NO_SLOT;
+use pd_compute::{NO_ROW, NO_TOKEN};
 use std::ops::Range;
 
 /// Lists begin at multiples of this many words, as kernels load them.
@@ -30,6 +30,11 @@ pub(super) struct Lists {
     pub(super) pages: Vec<u32>,
     pub(super) page_ends: Vec<usize>,
     pub(super) sampling: SamplingRows,
+    pub(super) next_tokens: Vec<u32>,
+    pub(super) next_rows: Vec<u32>,
+    pub(super) draft_rows: Vec<u32>,
+    /// Words of states, one after another.
+    pub(super) draft_states: Vec<u32>,
 }
 
 // === impl Lists ===
@@ -50,6 +55,10 @@ impl Lists {
             pages,
             page_ends,
             sampling,
+            next_tokens,
+            next_rows,
+            draft_rows,
+            draft_states,
         } = self;
         for list in [
             token_ids,
@@ -63,6 +72,10 @@ impl Lists {
             state_write,
             state_snapshots,
             pages,
+            next_tokens,
+            next_rows,
+            draft_rows,
+            draft_states,
         ] {
             list.clear();
         }
@@ -71,13 +84,25 @@ impl Lists {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.token_ids.is_empty()
+        self.logit_rows.is_empty() && self.token_ids.is_empty()
     }
 
     /// The last token so far draws the one after it, of which nothing but the token is of use.
     pub(super) fn draw(&mut self, req: &Req, ahead: Ahead<'_>) {
         self.logit_rows.push(to_u32(self.token_ids.len() - 1));
         self.sampling.push_sample(req, ahead, 0);
+    }
+
+    /// The tokens after those at `positions`; from the first that is not known they are outputs, one after another, from
+    /// `output` on.
+    pub(super) fn push_next(&mut self, req: &Req, positions: &Range<usize>, output: usize) {
+        let mut outputs = output..;
+        for position in positions.clone() {
+            let known = req.tokens.get(position + 1).copied();
+            let drawn = || outputs.next().map_or(NO_ROW, to_u32);
+            self.next_rows.push(known.map_or_else(drawn, |_| NO_ROW));
+            self.next_tokens.push(known.unwrap_or(NO_TOKEN));
+        }
     }
 
     /// Where the last tokens lie, of the request in row `idx`, at `positions`. Of positions that are not `written`
@@ -145,6 +170,7 @@ impl Lists {
     /// lengths that vary with requests, so that steps have few shapes.
     fn pad(&mut self, num_seqs: usize) {
         let has_states = !self.state_read.is_empty();
+        let makes_entries = !self.next_rows.is_empty();
         for row in self.kv_lens.len()..num_seqs {
             if has_states {
                 self.state_read.push(NO_SLOT);
@@ -158,6 +184,10 @@ impl Lists {
             self.kv_lens.push(1);
             self.logit_rows.push(to_u32(row));
             self.carried_rows.push(NO_ROW);
+            if makes_entries {
+                self.next_tokens.push(NO_TOKEN);
+                self.next_rows.push(NO_ROW);
+            }
             self.sampling.push_padding();
         }
         self.sampling.pad_lists();
@@ -238,6 +268,10 @@ impl Lists {
             page_table: put(&page_table),
             token_counts: put(bytemuck::cast_slice(&self.sampling.token_counts)),
             logit_bias: put(bytemuck::cast_slice(&self.sampling.logit_bias)),
+            next_tokens: put(&self.next_tokens),
+            next_rows: put(&self.next_rows),
+            draft_rows: put(&self.draft_rows),
+            draft_states: put(&self.draft_states),
         };
     }
 }

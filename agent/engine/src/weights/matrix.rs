@@ -151,6 +151,25 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Some of its columns, of all rows.
+    ///
+    /// # Panics
+    /// When values lie in blocks or have scales.
+    pub fn column_range(&self, columns: Range<usize>) -> Matrix<'a> {
+        let is_plain = self.format.block_len() == 1 && self.scales.is_empty();
+        assert!(is_plain, "columns of {}", self.name);
+        let element = self.format.block_bytes();
+        let rows = self.bytes.chunks_exact(self.columns * element);
+        let part = columns.start * element..columns.end * element;
+        let parts: Vec<&[u8]> = rows.map(|row| &row[part.clone()]).collect();
+        Matrix {
+            columns: columns.len(),
+            bytes: Cow::Owned(parts.concat()),
+            scales: Vec::new(),
+            ..*self
+        }
+    }
+
     /// Undoes an order of a head's rows in which the pairs of a rotation are neighbours: dimension i comes to lie
     /// half of the rotated ones before its partner. The first `unrotated` rows of a head stay. Rows move whole, so
     /// quantised values do not change.

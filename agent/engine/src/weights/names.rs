@@ -9,8 +9,34 @@ pub enum Role {
     LmHead,
     /// Divisors of the rotary frequencies; only GGUF files of llama 3 have them.
     RopeFactors,
-    /// Layers count from 0.
+    /// Layers count from 0. A draft layer is the one after the last.
     Layer(usize, LayerRole),
+    /// Of what a draft layer has beside a layer's tensors.
+    Draft(DraftRole),
+}
+
+/// A tensor's role around a draft layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DraftRole {
+    /// Of the embedding of the token that is known.
+    EmbeddingNorm,
+    /// Of the model's state before that token.
+    HiddenNorm,
+    /// `[hidden][2 · hidden]`: of the normed embedding and, after it, the normed state.
+    Projection,
+    OutputNorm,
+}
+
+/// What the files of a family call the tensors of a draft layer.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftNames {
+    /// Before the names of the draft and of its layers, which then count from 0. `None`: it is among the model's
+    /// layers, after the last.
+    pub prefix: Option<&'static str>,
+    pub embedding_norm: &'static str,
+    pub hidden_norm: &'static str,
+    pub projection: &'static str,
+    pub output_norm: &'static str,
 }
 
 /// A tensor's role in a layer, of any mixer and feed-forward.
@@ -118,7 +144,7 @@ pub fn hf(role: Role, prefix: &str) -> Option<String> {
         Role::Embedding => return Some(format!("{prefix}embed_tokens.weight")),
         Role::OutputNorm => return Some(format!("{prefix}norm.weight")),
         Role::LmHead => return Some("lm_head.weight".to_owned()),
-        Role::RopeFactors => return None,
+        Role::RopeFactors | Role::Draft(_) => return None,
         Role::Layer(layer, role) => (layer, role),
     };
     let name = match role {
@@ -215,6 +241,7 @@ pub fn gguf(role: Role) -> Option<String> {
         Role::OutputNorm => return Some("output_norm.weight".to_owned()),
         Role::LmHead => return Some("output.weight".to_owned()),
         Role::RopeFactors => return Some("rope_freqs.weight".to_owned()),
+        Role::Draft(_) => return None,
         Role::Layer(layer, role) => (layer, role),
     };
     let name = match role {

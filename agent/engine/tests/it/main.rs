@@ -2,6 +2,7 @@
 
 mod cuda;
 mod disaggregated;
+mod draft_layer;
 mod equal;
 mod faults;
 mod harness;

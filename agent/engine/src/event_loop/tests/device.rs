@@ -1,12 +1,15 @@
 //! A device whose "KV" of a slot is the token there with its position, and whose next token is a hash of all the tokens
 //! before it, as it finds them by the page table. A stale slot, a wrong page or a token of another request is noticed.
 
+mod entries;
+
 use super::Sizes;
 use super::asked::LOST;
 use crate::kvcache::{PageIdx, StateSlot};
 use crate::observe::PayloadHash;
 use crate::ranks::{HostKv, PageSpan, Ranks};
-use crate::step::{StepOutput, StepPlan};
+use crate::step::{Drafting, StepOutput, StepPlan};
+use entries::Entries;
 use parking_lot::Mutex;
 use pd_compute::kv::NO_SLOT;
 use pd_compute::{ComputeError, NO_ROW, NO_TOKEN, SamplingRow, TokenCount};
@@ -53,6 +56,8 @@ struct State {
     in_flight: VecDeque<Pending>,
     /// What the last executed step drew.
     drawn: Vec<u32>,
+    /// Of its draft layer.
+    entries: Entries,
 }
 
 #[derive(Debug)]
@@ -72,6 +77,7 @@ impl Device {
             is_mistaken: false,
             in_flight: VecDeque::new(),
             drawn: Vec::new(),
+            entries: Entries::new(sizes.page_size * sizes.num_pages),
         })))
     }
 
@@ -116,6 +122,20 @@ impl Device {
 
 impl State {
     fn execute(&mut self, plan: &StepPlan) -> Vec<u32> {
+        match plan.shape.drafting {
+            Drafting::Off => self.compute(plan).1,
+            Drafting::Entries { .. } => {
+                let (tokens, drawn) = self.compute(plan);
+                self.extend(plan, &tokens, &drawn);
+                drawn
+            }
+            Drafting::First => self.begin_chains(plan),
+            Drafting::Next => self.continue_chains(plan),
+        }
+    }
+
+    /// The tokens of a step of the model, and what it drew.
+    fn compute(&mut self, plan: &StepPlan) -> (Vec<u32>, Vec<u32>) {
         let inputs = Inputs::of(plan);
         let mut tokens = inputs.token_ids.to_vec();
         for (token, &row) in tokens.iter_mut().zip(inputs.carried_rows) {
@@ -136,7 +156,7 @@ impl State {
             rows.map(|(&row, sampling)| self.draw(&inputs, row as usize, sampling, &states));
         let drawn: Vec<u32> = drawn.collect();
         self.drawn.clone_from(&drawn);
-        drawn
+        (tokens, drawn)
     }
 
     /// The state of each sequence from before the step to after it, with all its tokens.
@@ -181,10 +201,7 @@ impl State {
         if sampling.given != NO_TOKEN {
             return sampling.given;
         }
-        let seq = inputs
-            .q_indptr
-            .partition_point(|&first| first as usize <= row)
-            - 1;
+        let seq = inputs.seq_of(row);
         if inputs.is_padding(seq) {
             return 0;
         }
@@ -330,6 +347,12 @@ impl<'a> Inputs<'a> {
                 plan.shape.num_seqs
             },
         }
+    }
+
+    /// The sequence of a row.
+    fn seq_of(&self, row: usize) -> usize {
+        let begun = |&first: &u32| first as usize <= row;
+        self.q_indptr.partition_point(begun) - 1
     }
 
     /// Padding is behind all sequences that draw or have more to come, and its outputs are not read.

@@ -26,6 +26,8 @@ pub(super) enum Kind {
     Model,
     /// Another model, which is wrong where [`Kind::Mixed`] is.
     MistakenModel,
+    /// The device's own draft layer, which is right if it finds the right entries.
+    Layer,
 }
 
 /// Drafts of requests without penalties.
@@ -42,7 +44,7 @@ impl Drafts {
             Kind::Right | Kind::Wrong | Kind::Mixed | Kind::RightFrom(_) => {
                 DraftSource::Drafters(Arc::new(move || Box::new(Knowing(kind))))
             }
-            Kind::Model | Kind::MistakenModel => DraftSource::Model,
+            Kind::Model | Kind::MistakenModel | Kind::Layer => DraftSource::Model,
         };
         Speculation {
             num_steps,
@@ -53,7 +55,11 @@ impl Drafts {
 
     /// Also for requests with penalties.
     pub(super) fn are_always_right(self) -> bool {
-        matches!(self.kind, Kind::Model)
+        matches!(self.kind, Kind::Model | Kind::Layer)
+    }
+
+    pub(super) fn are_of_layer(self) -> bool {
+        matches!(self.kind, Kind::Layer)
     }
 
     /// The draft model, if one drafts.
@@ -61,7 +67,12 @@ impl Drafts {
         let device = match self.kind {
             Kind::Model => Device::new(sizes),
             Kind::MistakenModel => Device::new(sizes).make_mistaken(),
-            Kind::Right | Kind::Wrong | Kind::Mixed | Kind::RightFrom(_) | Kind::Ngram => {
+            Kind::Right
+            | Kind::Wrong
+            | Kind::Mixed
+            | Kind::RightFrom(_)
+            | Kind::Ngram
+            | Kind::Layer => {
                 return None;
             }
         };
@@ -83,7 +94,7 @@ impl Drafter for Knowing {
                 Kind::Mixed => guess(right),
                 Kind::RightFrom(len) if tokens.len() >= len => right,
                 Kind::RightFrom(_) | Kind::Wrong => wrong,
-                Kind::Ngram | Kind::Model | Kind::MistakenModel => wrong,
+                Kind::Ngram | Kind::Model | Kind::MistakenModel | Kind::Layer => wrong,
             });
         }
         tokens.split_off(from)
@@ -111,7 +122,7 @@ pub(super) fn drafted(stand: &Stand) -> (u64, u64) {
 
 #[test]
 fn drafts_that_are_right_give_a_token_each_beside_the_one_of_the_step() {
-    let kinds = [Kind::Right, Kind::Model];
+    let kinds = [Kind::Right, Kind::Model, Kind::Layer];
     for (num_steps, kind) in (1..4).flat_map(|steps| kinds.map(|kind| (steps, kind))) {
         let stand = endless(Some(Drafts { num_steps, kind }));
         let behind_first = 299usize.div_ceil(num_steps + 1) as u64;

@@ -130,6 +130,15 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.norm(Role::OutputNorm, self.config.hidden_size)
     }
 
+    /// A matrix of a draft layer that joins two rows of `hidden`, as one for each.
+    pub(super) fn halves(&mut self, role: Role) -> Result<[B::Weight; 2], LoadError> {
+        let hidden = self.config.hidden_size;
+        let both = self.matrix(role, hidden, 2 * hidden)?.expanded();
+        let first = self.pack(&[both.column_range(0..hidden)], false)?;
+        let second = self.pack(&[both.column_range(hidden..2 * hidden)], false)?;
+        Ok([first, second])
+    }
+
     /// The frequencies of each rope; a file's own divisors hold for all.
     pub(super) fn inv_freqs(&mut self) -> Result<Vec<B::Buffer>, LoadError> {
         let ropes = &self.config.ropes;

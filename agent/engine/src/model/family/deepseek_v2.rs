@@ -28,6 +28,7 @@ pub(super) static DEEPSEEK_V2: FamilyDef = FamilyDef {
     },
     config,
     hf_names,
+    drafts: None,
     gguf: None,
 };
 

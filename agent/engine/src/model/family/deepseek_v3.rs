@@ -1,6 +1,6 @@
 //! DeepSeek V3 and R1: multi-head latent attention, some dense layers and then experts, of which those of the best
-//! groups are chosen by sigmoids and a bias, with one that all tokens share. Draft layers, which its files have after
-//! the others, are not read.
+//! groups are chosen by sigmoids and a bias, with one that all tokens share. A draft layer comes after the others in
+//! its files.
 
 use super::def::{FP8, FamilyDef};
 use crate::model::config::fields::Fields;
@@ -8,7 +8,7 @@ use crate::model::config::{
     ConfigError, ExpertGroups, Family, Ffn, GroupScore, LayerConfig, Mixer, Mla, ModelConfig,
     MoeFfn, Scores, SharedExpert, invalid, narrow,
 };
-use crate::weights::{ExpertRole, LayerRole, Role, names};
+use crate::weights::{DraftNames, ExpertRole, LayerRole, Role, names};
 use serde_json::json;
 
 /// Keys of the training, of draft layers and of layers of another kind than the file's.
@@ -21,6 +21,15 @@ pub(super) const NEUTRAL: &[&str] = &[
     "pretraining_tp",
     "seq_aux",
 ];
+
+/// The layer after the last. Its files repeat embedding and head there, which are the model's.
+const DRAFTS: DraftNames = DraftNames {
+    prefix: None,
+    embedding_norm: "enorm.weight",
+    hidden_norm: "hnorm.weight",
+    projection: "eh_proj.weight",
+    output_norm: "shared_head.norm.weight",
+};
 
 pub(super) static DEEPSEEK_V3: FamilyDef = FamilyDef {
     model_types: &["deepseek_v3"],
@@ -47,6 +56,7 @@ pub(super) static DEEPSEEK_V3: FamilyDef = FamilyDef {
     },
     config,
     hf_names,
+    drafts: Some(DRAFTS),
     gguf: None,
 };
 

@@ -3,7 +3,7 @@
 use crate::model::config::fields::Fields;
 use crate::model::config::gguf::keys::Keys;
 use crate::model::config::{ConfigError, Family, ModelConfig};
-use crate::weights::names::{GgufNames, HfNames};
+use crate::weights::names::{DraftNames, GgufNames, HfNames};
 use serde_json::Value;
 
 /// `quant_method` of matrices in E4M3 with scales.
@@ -27,6 +27,8 @@ pub(crate) struct FamilyDef {
     pub(crate) quant_method: &'static str,
     pub(crate) config: fn(&Fields) -> Result<ModelConfig, ConfigError>,
     pub(crate) hf_names: HfNames,
+    /// What its folders call a draft layer. `None`: they have none that is known.
+    pub(crate) drafts: Option<DraftNames>,
     /// `None`: not read from GGUF files.
     pub(crate) gguf: Option<GgufFamily>,
 }

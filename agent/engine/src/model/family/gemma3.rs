@@ -35,6 +35,7 @@ pub(super) static GEMMA3: FamilyDef = FamilyDef {
     absent,
     config,
     hf_names,
+    drafts: None,
     gguf: None,
 };
 

@@ -27,6 +27,7 @@ pub(super) static GPT_OSS: FamilyDef = FamilyDef {
     absent,
     config,
     hf_names,
+    drafts: None,
     gguf: None,
 };
 

@@ -16,6 +16,7 @@ pub(super) static LLAMA: FamilyDef = FamilyDef {
     absent: Vec::new,
     config,
     hf_names: names::hf,
+    drafts: None,
     gguf: Some(GgufFamily {
         architecture: "llama",
         config: |keys| keys.dense_decoder(|attention| attention),

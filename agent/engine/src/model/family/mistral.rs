@@ -22,6 +22,7 @@ pub(super) static MISTRAL: FamilyDef = FamilyDef {
     },
     config,
     hf_names: names::hf,
+    drafts: None,
     gguf: None,
 };
 

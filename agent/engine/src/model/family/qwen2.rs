@@ -22,6 +22,7 @@ pub(super) static QWEN2: FamilyDef = FamilyDef {
     },
     config,
     hf_names: names::hf,
+    drafts: None,
     gguf: Some(GgufFamily {
         architecture: "qwen2",
         config: |keys| keys.dense_decoder(adapt),

@@ -23,6 +23,7 @@ pub(super) static QWEN3: FamilyDef = FamilyDef {
     },
     config,
     hf_names: names::hf,
+    drafts: None,
     gguf: Some(GgufFamily {
         architecture: "qwen3",
         config: |keys| keys.dense_decoder(adapt),

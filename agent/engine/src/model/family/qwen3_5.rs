@@ -7,7 +7,7 @@ use crate::model::config::fields::Fields;
 use crate::model::config::{
     Attention, ConfigError, Family, Ffn, GatedDelta, LayerConfig, Mixer, ModelConfig,
 };
-use crate::weights::names;
+use crate::weights::{DraftNames, names};
 use serde_json::{Value, json};
 
 /// Keys beside the decoder's.
@@ -22,16 +22,26 @@ pub(super) const TOWERS: &[&str] = &[
 /// Keys of the rotation, whose pairs may be divided among the coordinates of images; text has one position for all.
 pub(super) const IMAGE_ROPE: &[&str] = &["mrope_section", "mrope_interleaved"];
 
+/// `mtp.*`: a layer of full attention beside the decoder.
+pub(super) const DRAFTS: DraftNames = DraftNames {
+    prefix: Some("mtp."),
+    embedding_norm: "pre_fc_norm_embedding.weight",
+    hidden_norm: "pre_fc_norm_hidden.weight",
+    projection: "fc.weight",
+    output_norm: "norm.weight",
+};
+
 pub(super) static QWEN3_5: FamilyDef = FamilyDef {
     model_types: &["qwen3_5", "qwen3_5_text"],
     architectures: &["Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"],
-    // Draft layers are not read.
+    // A draft layer is read where its tensors are.
     neutral: &["mtp_num_hidden_layers"],
     towers: Some(TOWERS),
     quant_method: FP8,
     absent,
     config,
     hf_names: names::hf,
+    drafts: Some(DRAFTS),
     gguf: None,
 };
 

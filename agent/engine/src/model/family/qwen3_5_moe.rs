@@ -14,7 +14,7 @@ pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
         "Qwen3_5MoeForConditionalGeneration",
         "Qwen3_5MoeForCausalLM",
     ],
-    // Draft layers are not read.
+    // A draft layer is read where its tensors are.
     neutral: &[
         "mtp_num_hidden_layers",
         "output_router_logits",
@@ -25,6 +25,7 @@ pub(super) static QWEN3_5_MOE: FamilyDef = FamilyDef {
     absent: qwen3_5::absent,
     config,
     hf_names: names::hf,
+    drafts: Some(qwen3_5::DRAFTS),
     gguf: None,
 };
 

@@ -30,6 +30,7 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
     },
     config,
     hf_names: names::hf,
+    drafts: None,
     gguf: Some(GgufFamily {
         architecture: "qwen3moe",
         config: |keys| keys.moe_decoder(qwen3::adapt),

@@ -29,6 +29,7 @@ pub(super) static QWEN3_NEXT: FamilyDef = FamilyDef {
     },
     config,
     hf_names,
+    drafts: Some(qwen3_5::DRAFTS),
     gguf: None,
 };
 

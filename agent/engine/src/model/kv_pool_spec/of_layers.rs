@@ -7,13 +7,14 @@ use crate::model::mixer::{self, LayerStorage};
 // === impl KvPoolSpec ===
 
 impl KvPoolSpec {
-    /// Layers that are stored alike make a group; groups are in the order of their first layers.
+    /// Layers that are stored alike make a group; groups are in the order of their first layers. A draft layer is the
+    /// one after the last.
     pub fn of(config: &ModelConfig) -> Self {
         let mut spec = Self {
             groups: Vec::new(),
             states: Vec::new(),
         };
-        for (index, layer) in config.layers.iter().enumerate() {
+        for (index, layer) in config.kept_layers().enumerate() {
             match mixer::storage(&layer.mixer) {
                 LayerStorage::Pages(group) => spec.add_pages(index, group),
                 LayerStorage::States(states) => {

@@ -77,13 +77,23 @@ fn unused(name: &str) -> BTreeMap<String, usize> {
 
 fn unused_of(name: &str, config: &Value, list: &str) -> BTreeMap<String, usize> {
     let folder = folder_of(config, list);
+    unused_in(name, &ModelFiles::open(folder.path()).unwrap())
+}
+
+/// The same with the checkpoint's draft layer.
+fn unused_drafting(name: &str, config: &Value, list: &str) -> BTreeMap<String, usize> {
+    let folder = folder_of(config, list);
     let files = ModelFiles::open(folder.path()).unwrap();
+    unused_in(name, &files.with_draft_layer().unwrap())
+}
+
+fn unused_in(name: &str, files: &ModelFiles) -> BTreeMap<String, usize> {
     let limits = StepLimits {
         max_tokens: 1,
         max_logit_rows: 1,
     };
     let pool = KvPoolSpec::of(&files.config);
-    let mut loader = Loader::new(&Paper, &files, limits, (pool, DType::F32));
+    let mut loader = Loader::new(&Paper, files, limits, (pool, DType::F32));
     let loaded = Decoder::load_with(&mut loader);
     loaded.unwrap_or_else(|error| panic!("{name}: {error}"));
     loader.unused()
@@ -119,9 +129,18 @@ fn drafts_of_a_published_checkpoint_are_known_to_be_unused() {
     assert_eq!(unused("qwen3-next-80b-a3b"), drafts);
 }
 
-/// Two layers of it, one dense and one with experts, as a copy in BF16 has them.
 #[test]
-fn every_tensor_of_deepseek_v3_is_loaded_or_a_draft() {
+fn every_tensor_of_a_published_draft_layer_is_loaded() {
+    for name in ["qwen3.5-27b", "qwen3.5-35b-a3b", "qwen3-next-80b-a3b"] {
+        let (config, list) = files_of(name);
+        let unused = unused_drafting(name, &config, &list);
+        assert_eq!(unused.get("mtp.*"), None, "{name}");
+    }
+}
+
+/// Two layers of it, one dense and one with experts, as a copy in BF16 has them; layers of these numbers have experts,
+/// or anything.
+fn deepseek_v3(with_experts: &str, all: &str) -> (Value, String) {
     let (mut config, list) = files_of("deepseek-v3");
     config["num_hidden_layers"] = json!(2);
     config["first_k_dense_replace"] = json!(1);
@@ -130,14 +149,28 @@ fn every_tensor_of_deepseek_v3_is_loaded_or_a_draft() {
     let list = lines.collect::<Vec<_>>().join("\n");
     let list = [
         ("{0..2}", "0"),
-        ("{3..61}", "1"),
-        ("{0..61}", "{0..1}"),
+        ("{3..61}", with_experts),
+        ("{0..61}", all),
+        (".61.", ".2."),
         ("F8_E4M3", "BF16"),
     ]
     .iter()
     .fold(list, |list, (from, to)| list.replace(from, to));
+    (config, list)
+}
+
+#[test]
+fn every_tensor_of_deepseek_v3_is_loaded_or_a_draft() {
+    let (config, list) = deepseek_v3("1", "{0..1}");
     let drafts = counts([("model.layers.*", 6)]);
     assert_eq!(unused_of("deepseek-v3", &config, &list), drafts);
+}
+
+#[test]
+fn every_tensor_of_deepseek_v3_s_draft_layer_is_loaded_but_the_model_s_own_again() {
+    let (config, list) = deepseek_v3("{1..2}", "{0..2}");
+    let repeated = counts([("model.layers.*", 2)]);
+    assert_eq!(unused_drafting("deepseek-v3", &config, &list), repeated);
 }
 
 /// A whole one would take minutes to expand; each layer of the tiny one has the same tensors.

@@ -44,6 +44,14 @@ pub(super) struct Piece<'a> {
     snapshot: Option<usize>,
 }
 
+/// A step's buffers.
+pub(super) struct Inputs<B: Backend> {
+    batch: BatchView<B>,
+    logit_rows: B::Buffer,
+    pub(super) num_wanted: usize,
+    state_rows: StateRows<B>,
+}
+
 /// For states of a sequence: two in turns, and one for a snapshot.
 const SLOTS_PER_SEQ: usize = 3;
 
@@ -101,15 +109,13 @@ impl<B: Backend> Runner<B> {
 
     /// With keys and values in a dtype of their own.
     pub(super) fn with_kv(backend: B, path: &Path, sizes: Sizes, dtype: DType) -> Self {
+        Self::of_files(backend, &ModelFiles::open(path).unwrap(), sizes, dtype)
+    }
+
+    pub(super) fn of_files(backend: B, files: &ModelFiles, sizes: Sizes, dtype: DType) -> Self {
         let activations = backend.activation_dtype();
         let page_size = sizes.page_size;
-        let model = load(
-            &backend,
-            &ModelFiles::open(path).unwrap(),
-            dtype,
-            sizes.step,
-        )
-        .unwrap();
+        let model = load(&backend, files, dtype, sizes.step).unwrap();
         let num_pages = sizes.max_seqs * sizes.max_seq_len / page_size;
         let pool = |spec: &KvGroupSpec| {
             let len = num_pages * page_size * spec.elements_per_token();
@@ -205,7 +211,7 @@ impl<B: Backend> Runner<B> {
         }
     }
 
-    fn upload(&self, values: &[usize]) -> B::Buffer {
+    pub(super) fn upload(&self, values: &[usize]) -> B::Buffer {
         let values: Vec<u32> = values
             .iter()
             .map(|&value| u32::try_from(value).unwrap())
@@ -220,6 +226,13 @@ impl<B: Backend> Runner<B> {
 
     /// One step over `pieces`; the wanted rows' logits, piece by piece.
     pub(super) fn forward(&mut self, pieces: &[Piece<'_>]) -> Vec<Vec<f32>> {
+        let inputs = self.inputs(pieces);
+        self.run(&inputs, |model, step| model.forward(step));
+        self.logits(inputs.num_wanted)
+    }
+
+    /// Lays out a step over `pieces`, whose states count as advanced then.
+    pub(super) fn inputs(&mut self, pieces: &[Piece<'_>]) -> Inputs<B> {
         let page_size = self.sizes.page_size;
         let (mut ids, mut positions, mut out_slots) = (Vec::new(), Vec::new(), Vec::new());
         let (mut indptr, mut kv_lens, mut page_table) = (vec![0], Vec::new(), Vec::new());
@@ -250,22 +263,39 @@ impl<B: Backend> Runner<B> {
             page_table_stride: self.pages_per_seq(),
             out_slots: self.upload(&out_slots),
         };
-        let logit_rows = self.upload(&wanted);
-        let state_rows = self.state_rows(pieces);
+        Inputs {
+            batch,
+            logit_rows: self.upload(&wanted),
+            num_wanted: wanted.len(),
+            state_rows: self.state_rows(pieces),
+        }
+    }
+
+    /// Enqueues what `work` does with the step.
+    pub(super) fn run(
+        &mut self,
+        inputs: &Inputs<B>,
+        work: impl FnOnce(&mut dyn Model<B>, &Step<'_, B>),
+    ) {
         let states = StepStates {
             views: &self.states,
-            rows: &state_rows,
+            rows: &inputs.state_rows,
         };
-        self.model.forward(&Step {
-            batch: &batch,
+        let step = Step {
+            batch: &inputs.batch,
             kv: &self.kv,
             states: (!self.states.is_empty()).then_some(states),
-            logit_rows: &logit_rows,
-            num_logit_rows: wanted.len(),
-        });
+            logit_rows: &inputs.logit_rows,
+            num_logit_rows: inputs.num_wanted,
+        };
+        work(self.model.as_mut(), &step);
+    }
+
+    /// The first `count` rows of the model's logits.
+    pub(super) fn logits(&self, count: usize) -> Vec<Vec<f32>> {
         let vocab = self.model.config().vocab_size;
         let logits = self.backend.read(self.model.logits()).wait().unwrap();
-        let rows = logits.as_slice::<f32>().chunks(vocab).take(wanted.len());
+        let rows = logits.as_slice::<f32>().chunks(vocab).take(count);
         rows.map(<[f32]>::to_vec).collect()
     }
 }

@@ -28,6 +28,11 @@ pub(super) struct StepInputs<B: Backend> {
     pub(super) sampling: SamplingView<B>,
     /// Of a model with recurrent state.
     pub(super) states: Option<StateRows<B>>,
+    /// `U32 [num_tokens]`, and the outputs that are some of them.
+    pub(super) next_tokens: B::Buffer,
+    pub(super) next_rows: B::Buffer,
+    /// `U32 [num_logit_rows]`.
+    pub(super) draft_rows: B::Buffer,
 }
 
 // === impl StepBuffers ===
@@ -112,6 +117,9 @@ impl<B: Backend> StepBuffers<B> {
                 write: at(&places.state_write),
                 snapshot: at(&places.state_snapshots),
             }),
+            next_tokens: at(&places.next_tokens),
+            next_rows: at(&places.next_rows),
+            draft_rows: at(&places.draft_rows),
         })
     }
 }

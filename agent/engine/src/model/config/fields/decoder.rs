@@ -32,6 +32,7 @@ impl Fields {
             layers,
             tie_word_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
             fp8: None,
+            draft_layer: None,
             bos_token_id: self.ids("bos_token_id")?.first().copied(),
             eos_token_ids: self.ids("eos_token_id")?,
         })

@@ -141,6 +141,7 @@ impl<'a> Keys<'a> {
             layers: vec![layer; num_layers],
             tie_word_embeddings: self.gguf.tensor("output.weight").is_none(),
             fp8: None,
+            draft_layer: None,
             bos_token_id: self.token_id("tokenizer.ggml.bos_token_id")?,
             eos_token_ids: eos_token_ids(self)?,
         })

@@ -65,6 +65,7 @@ fn expected() -> ModelConfig {
         layers: [layers(dense, 1), layers(experts, 26)].concat(),
         tie_word_embeddings: false,
         fp8: None,
+        draft_layer: None,
         bos_token_id: Some(100_000),
         eos_token_ids: vec![100_001],
     }

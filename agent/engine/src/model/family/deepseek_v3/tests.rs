@@ -67,6 +67,7 @@ fn expected() -> ModelConfig {
         }],
         layers: [layers(dense, 3), layers(experts, 58)].concat(),
         tie_word_embeddings: false,
+        draft_layer: None,
         fp8: Some(Fp8::Blocks([NonZero::new(128).unwrap(); 2])),
         bos_token_id: Some(0),
         eos_token_ids: vec![1],

@@ -53,6 +53,7 @@ fn expected() -> ModelConfig {
         layers: six.into_iter().cycle().take(34).collect(),
         tie_word_embeddings: true,
         fp8: None,
+        draft_layer: None,
         bos_token_id: Some(2),
         eos_token_ids: vec![1, 106],
     }

@@ -67,6 +67,7 @@ fn expected() -> ModelConfig {
         layers: [layer(Some(128)), layer(None)].repeat(12),
         tie_word_embeddings: false,
         fp8: None,
+        draft_layer: None,
         bos_token_id: None,
         eos_token_ids: vec![200_002],
     }

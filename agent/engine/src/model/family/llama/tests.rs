@@ -46,6 +46,7 @@ fn the_published_configuration_is_read() {
         layers: vec![layer; 32],
         tie_word_embeddings: false,
         fp8: None,
+        draft_layer: None,
         bos_token_id: Some(128_000),
         eos_token_ids: vec![128_001],
     };

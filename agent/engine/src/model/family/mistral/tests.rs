@@ -42,6 +42,7 @@ fn the_published_configuration_is_read() {
         layers: vec![layer; 40],
         tie_word_embeddings: false,
         fp8: None,
+        draft_layer: None,
         bos_token_id: Some(1),
         eos_token_ids: vec![2],
     };

@@ -49,6 +49,7 @@ fn expected() -> ModelConfig {
         layers: [delta, delta, delta, attention].repeat(16),
         tie_word_embeddings: false,
         fp8: None,
+        draft_layer: None,
         bos_token_id: None,
         eos_token_ids: vec![248_044],
     }

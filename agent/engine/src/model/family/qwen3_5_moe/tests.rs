@@ -67,6 +67,7 @@ fn the_published_configuration_is_read() {
         layers: [delta, delta, delta, attention].repeat(10),
         tie_word_embeddings: false,
         fp8: None,
+        draft_layer: None,
         bos_token_id: None,
         eos_token_ids: vec![248_044],
     };

@@ -56,6 +56,7 @@ fn the_published_configuration_is_read() {
         layers: vec![layer; 48],
         tie_word_embeddings: false,
         fp8: None,
+        draft_layer: None,
         bos_token_id: Some(151_643),
         eos_token_ids: vec![151_645],
     };
