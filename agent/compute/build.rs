@@ -6,13 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const KERNELS: &str = "src/cuda/kernels";
-const FILES: [&str; 11] = [
+const FILES: [&str; 17] = [
+    "attn_latent",
     "attn_paged",
     "copy_pages",
+    "copy_states",
+    "delta",
     "embed",
+    "experts",
     "gather_rows",
     "hopper",
+    "latent",
     "linear",
+    "moe",
     "qkv_prep",
     "rms_norm",
     "rope_table",

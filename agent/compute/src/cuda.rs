@@ -26,4 +26,4 @@ pub use handle::CudaBackend;
 pub use memory::CudaBuffer;
 pub use shared::CudaConfig;
 pub use ticket::CudaTicket;
-pub use weights::{CudaEmbedding, CudaLinear};
+pub use weights::{CudaEmbedding, CudaExperts, CudaLinear};

@@ -437,18 +437,31 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
 
 #include "attn_paged.cuh"
 #include "copy.cuh"
+#include "linear.cuh"
 #include "sample.cuh"
 #include "warpgroup.cuh"
 
 // Each file's own names stay its own.
+namespace attn_latent {
+#include "attn_latent.cu"
+}
 namespace attn_paged {
 #include "attn_paged.cu"
 }
 namespace copy_pages {
 #include "copy_pages.cu"
 }
+namespace copy_states {
+#include "copy_states.cu"
+}
+namespace delta {
+#include "delta.cu"
+}
 namespace embed {
 #include "embed.cu"
+}
+namespace experts {
+#include "experts.cu"
 }
 namespace gather_rows {
 #include "gather_rows.cu"
@@ -456,8 +469,14 @@ namespace gather_rows {
 namespace hopper {
 #include "hopper.cu"
 }
+namespace latent {
+#include "latent.cu"
+}
 namespace linear {
 #include "linear.cu"
+}
+namespace moe {
+#include "moe.cu"
 }
 namespace qkv_prep {
 #include "qkv_prep.cu"
@@ -483,12 +502,12 @@ struct Constant {
   size_t value;
 };
 constexpr Constant CONSTANTS[] = {
-    {"LINEAR_SEGMENTS", linear::SEGMENTS},
-    {"LINEAR_SUMS_STRIDE", linear::SUMS_STRIDE},
-    {"LINEAR_TILE", linear::TILE},
-    {"LINEAR_STAGES", linear::STAGES},
-    {"LINEAR_K_STEP", linear::K_STEP},
-    {"LINEAR_ROWS_F32", linear::ROWS_F32},
+    {"LINEAR_SEGMENTS", pd::linears::SEGMENTS},
+    {"LINEAR_SUMS_STRIDE", pd::linears::SUMS_STRIDE},
+    {"LINEAR_TILE", pd::linears::TILE},
+    {"LINEAR_STAGES", pd::linears::STAGES},
+    {"LINEAR_K_STEP", pd::linears::K_STEP},
+    {"LINEAR_ROWS_F32", pd::linears::ROWS_F32},
     {"QKV_PREP_HEAD_DIM_MAX", qkv_prep::HEAD_DIM_MAX},
     {"ATTN_PAGED_TOKEN_WARPS", attn_paged::TOKEN_WARPS},
     {"ATTN_PAGED_TILE_QUERIES", attn_paged::TILE_QUERIES},
@@ -498,6 +517,14 @@ constexpr Constant CONSTANTS[] = {
     {"HOPPER_STAGES", hopper::STAGES},
     {"HOPPER_FOUND", hopper::FOUND},
     {"HOPPER_SWIZZLE_ALIGN", pd::SWIZZLE_ALIGN},
+    {"MOE_EXPERTS_MAX", moe::EXPERTS_MAX},
+    {"MOE_ROUTE_WARPS", moe::ROUTE_WARPS},
+    {"MOE_COLUMNS", moe::COLUMNS},
+    {"DELTA_CONV_THREADS", delta::CONV_THREADS},
+    {"DELTA_CONV_TENSORS", pd::CONV_TENSORS},
+    {"DELTA_SCAN_COLUMNS", delta::SCAN_COLUMNS},
+    {"ATTN_LATENT_HEADS", attn_latent::HEADS},
+    {"ATTN_LATENT_DIM_MAX", attn_latent::DIM_MAX},
     {"SAMPLE_SPLIT", pd::sampling::SPLIT},
     {"SAMPLE_LISTED", pd::sampling::LISTED},
     {"SAMPLE_PARTIAL", sizeof(pd::SamplePartial)},

@@ -19,15 +19,18 @@ use attention::{
     attention_of_one_query_each_is_the_cpus,
 };
 use delta::{
-    convolutions_go_on_from_states, heads_are_normed_and_gated,
-    states_come_back_from_the_host_as_they_went, the_delta_rule_goes_on_from_states,
+    a_sequences_bits_do_not_depend_on_how_it_is_cut, convolutions_go_on_from_states,
+    heads_are_normed_and_gated, states_come_back_from_the_host_as_they_went,
+    the_delta_rule_goes_on_from_states,
 };
-use experts::experts_are_chosen_run_and_added_up;
+use experts::{
+    a_rows_bits_do_not_depend_on_those_that_choose_its_experts, experts_are_chosen_run_and_added_up,
+};
 use forms::{
     attention_has_windows_sinks_caps_and_gates, embeddings_are_scaled_and_norms_added,
     linears_add_biases_and_have_more_epilogues,
 };
-use latents::latents_are_kept_and_attended;
+use latents::{a_rows_bits_depend_on_the_latents_before_it_only, latents_are_kept_and_attended};
 use linears::{
     a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate,
     normed_rows_multiply_as_after_a_norm,
@@ -86,8 +89,11 @@ checks! {
     the_delta_rule_goes_on_from_states
     heads_are_normed_and_gated
     states_come_back_from_the_host_as_they_went
+    a_sequences_bits_do_not_depend_on_how_it_is_cut
     experts_are_chosen_run_and_added_up
+    a_rows_bits_do_not_depend_on_those_that_choose_its_experts
     latents_are_kept_and_attended
+    a_rows_bits_depend_on_the_latents_before_it_only
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

@@ -25,7 +25,10 @@ impl Device for Torch {
 }
 
 /// What torch promises less of, or what is of our kernels only.
-const NOT_OF_TORCH: [&str; 3] = [
+const NOT_OF_TORCH: [&str; 6] = [
+    "a_sequences_bits_do_not_depend_on_how_it_is_cut",
+    "a_rows_bits_do_not_depend_on_those_that_choose_its_experts",
+    "a_rows_bits_depend_on_the_latents_before_it_only",
     "a_linears_bits_do_not_depend_on_the_number_of_rows",
     "a_querys_bits_depend_on_its_own_keys_only",
     "weights_that_the_kernels_cannot_load_are_refused",

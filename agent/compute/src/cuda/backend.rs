@@ -4,40 +4,25 @@ use super::export::{CudaMemory, EXPORT_GRANULE};
 use super::handle::CudaBackend;
 use super::memory::{CudaBuffer, MemoryKind};
 use super::ops::{
-    attn_paged, copy_pages, embed, gather_rows, linear, qkv_prep, rms_norm, rope_table, sample,
+    attn_latent, attn_paged, causal_conv, copy_pages, copy_states, embed, gated_norm, gather_rows,
+    gdn_scan, head_linear, linear, mla_prep, moe_experts, moe_finish, moe_route, qkv_prep,
+    rms_norm, rope_table, sample,
 };
 use super::pinned::BLOCK_BYTES_MAX;
 use super::shared::Shared;
 use super::ticket::CudaTicket;
-use super::weights::{self, CudaEmbedding, CudaLinear, NoExperts};
+use super::weights::{self, CudaEmbedding, CudaExperts, CudaLinear};
 use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{ExportHandle, MemoryExport, Reach};
 use crate::ops::{
-    AttnPaged, Backend, CopyPages, Embed, Epilogue, ExpertSource, GatherRows, Linear, OpFeature,
-    OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
+    AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, Epilogue, ExpertSource,
+    GatedNorm, GatherRows, GdnScan, HeadLinear, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute,
+    OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Sample,
 };
 use crate::weight::WeightSource;
 use bytemuck::NoUninit;
-
-/// Whether there are kernels for it.
-const fn has(feature: OpFeature) -> bool {
-    match feature {
-        OpFeature::AttnWindow
-        | OpFeature::AttnSinks
-        | OpFeature::AttnSoftCap
-        | OpFeature::AttnGate
-        | OpFeature::LinearBias
-        | OpFeature::GeluTanhGlu
-        | OpFeature::ClampedSwiGlu
-        | OpFeature::LogitSoftCap
-        | OpFeature::StridedQkv
-        | OpFeature::EmbedScale
-        | OpFeature::NormAdd => true,
-        OpFeature::Experts | OpFeature::GatedDelta | OpFeature::LatentAttention => false,
-    }
-}
 
 impl Backend for CudaBackend {
     fn activation_dtype(&self) -> DType {
@@ -46,15 +31,23 @@ impl Backend for CudaBackend {
 
     fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
         let own = self.shared.config.dtype;
-        needs.check_against("CUDA", has, |kv| {
-            if kv.dtype != own {
-                Err(format!("it keeps KV as its activations, in {own:?}"))
-            } else if !attn_paged::takes_head_dim(kv.head_dim) {
-                Err("heads must be multiples of 8 up to 256".to_owned())
-            } else {
-                Ok(())
-            }
-        })
+        let has_latents = needs.features.contains(&OpFeature::LatentAttention);
+        // There are kernels for all features.
+        needs.check_against(
+            "CUDA",
+            |_| true,
+            |kv| {
+                if kv.dtype != own {
+                    Err(format!("it keeps KV as its activations, in {own:?}"))
+                } else if has_latents && !attn_latent::takes_head_dim(kv.head_dim) {
+                    Err("latents must be multiples of 8 up to 768".to_owned())
+                } else if !has_latents && !attn_paged::takes_head_dim(kv.head_dim) {
+                    Err("heads must be multiples of 8 up to 256".to_owned())
+                } else {
+                    Ok(())
+                }
+            },
+        )
     }
 
     fn alloc(&self, name: &str, dtype: DType, len: usize) -> Result<CudaBuffer, ComputeError> {
@@ -105,11 +98,8 @@ impl Backend for CudaBackend {
         weights::pack_embedding(&self.shared, table)
     }
 
-    fn pack_experts(&self, _experts: &[ExpertSource<'_>]) -> Result<NoExperts, ComputeError> {
-        Err(ComputeError::OpsMissing {
-            backend: "CUDA",
-            missing: OpFeature::Experts.name().to_owned(),
-        })
+    fn pack_experts(&self, experts: &[ExpertSource<'_>]) -> Result<CudaExperts, ComputeError> {
+        weights::pack_experts(&self.shared, experts)
     }
 
     fn reserve_linear(
@@ -228,5 +218,59 @@ impl Backend for CudaBackend {
         op.check();
         let run = |shared: &Shared| copy_pages::copy_pages(shared, &op);
         self.shared.enqueue("copy_pages", run);
+    }
+
+    fn moe_route(&self, op: MoeRoute<'_, Self>) {
+        op.check();
+        let run = |shared: &Shared| moe_route::moe_route(shared, &op);
+        self.shared.enqueue("moe_route", run);
+    }
+
+    fn moe_experts(&self, op: MoeExperts<'_, Self>) {
+        op.check(self.activation_dtype());
+        let run = |shared: &Shared| moe_experts::moe_experts(shared, &op);
+        self.shared.enqueue("moe_experts", run);
+    }
+
+    fn moe_finish(&self, op: MoeFinish<'_, Self>) {
+        op.check(self.activation_dtype());
+        let run = |shared: &Shared| moe_finish::moe_finish(shared, &op);
+        self.shared.enqueue("moe_finish", run);
+    }
+
+    fn causal_conv(&self, op: CausalConv<'_, Self>) {
+        op.check(self.activation_dtype());
+        let run = |shared: &Shared| causal_conv::causal_conv(shared, &op);
+        self.shared.enqueue("causal_conv", run);
+    }
+
+    fn gdn_scan(&self, op: GdnScan<'_, Self>) {
+        op.check(self.activation_dtype());
+        let run = |shared: &Shared| gdn_scan::gdn_scan(shared, &op);
+        self.shared.enqueue("gdn_scan", run);
+    }
+
+    fn gated_norm(&self, op: GatedNorm<'_, Self>) {
+        op.check(self.activation_dtype());
+        let run = |shared: &Shared| gated_norm::gated_norm(shared, &op);
+        self.shared.enqueue("gated_norm", run);
+    }
+
+    fn copy_states(&self, op: CopyStates<'_, Self>) {
+        op.check();
+        let run = |shared: &Shared| copy_states::copy_states(shared, &op);
+        self.shared.enqueue("copy_states", run);
+    }
+
+    fn mla_prep(&self, op: MlaPrep<'_, Self>) {
+        op.check(self.activation_dtype());
+        let run = |shared: &Shared| mla_prep::mla_prep(shared, &op);
+        self.shared.enqueue("mla_prep", run);
+    }
+
+    fn head_linear(&self, op: HeadLinear<'_, Self>) {
+        op.check(self.activation_dtype());
+        let run = |shared: &Shared| head_linear::head_linear(shared, &op);
+        self.shared.enqueue("head_linear", run);
     }
 }

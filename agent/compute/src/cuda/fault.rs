@@ -84,6 +84,11 @@ fn describe(fault: Fault) -> ComputeError {
         3 => "attn_paged",
         4 => "gather_rows",
         5 => "copy_pages",
+        6 => "moe_experts",
+        7 => "causal_conv",
+        8 => "gdn_scan",
+        9 => "copy_states",
+        10 => "mla_prep",
         _ => "unknown",
     };
     let Fault { value, limit, .. } = fault;
@@ -92,6 +97,8 @@ fn describe(fault: Fault) -> ComputeError {
         2 => format!("page {value} is beyond the pool of {limit}"),
         3 => format!("row {value} is beyond the {limit} of src"),
         4 => format!("slot {value} is beyond the pool of {limit}"),
+        5 => format!("expert {value} is beyond the {limit}"),
+        6 => format!("state slot {value} is beyond the {limit}"),
         what => format!("index {value} of kind {what} is beyond {limit}"),
     };
     ComputeError::DeviceFault { op, message }

@@ -4,7 +4,7 @@ use super::driver::Driver;
 use super::memory::{CudaBuffer, MemoryKind};
 use super::shared::{CudaConfig, Shared};
 use super::ticket::CudaTicket;
-use super::weights::{CudaEmbedding, CudaLinear, NoExperts};
+use super::weights::{CudaEmbedding, CudaExperts, CudaLinear};
 use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
 use crate::error::ComputeError;
@@ -65,6 +65,6 @@ impl DeviceTypes for CudaBackend {
     type Buffer = CudaBuffer;
     type Weight = CudaLinear;
     type Embedding = CudaEmbedding;
-    type Experts = NoExperts;
+    type Experts = CudaExperts;
     type Ticket = CudaTicket;
 }

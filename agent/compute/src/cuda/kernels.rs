@@ -1,6 +1,8 @@
-//! The kernels by name, and their arguments, field by field as in `kernels/args.cuh`.
+//! The kernels by name, and what launches know of them.
 
-use bytemuck::{Pod, Zeroable};
+mod args;
+
+pub(super) use args::*;
 
 macro_rules! constants {
     ($($name:ident = $value:expr;)*) => {
@@ -29,6 +31,14 @@ constants! {
     HOPPER_FOUND = 4;
     // Bytes, so that swizzled matrices begin where they must.
     HOPPER_SWIZZLE_ALIGN = 1024;
+    MOE_EXPERTS_MAX = 1024;
+    MOE_ROUTE_WARPS = 4;
+    MOE_COLUMNS = 256;
+    DELTA_CONV_THREADS = 128;
+    DELTA_CONV_TENSORS = 3;
+    DELTA_SCAN_COLUMNS = 8;
+    ATTN_LATENT_HEADS = 2;
+    ATTN_LATENT_DIM_MAX = 768;
     SAMPLE_SPLIT = 8192;
     SAMPLE_LISTED = 2048;
     // Bytes of `SamplePartial` and of the kernels' `Shared`.
@@ -180,6 +190,35 @@ kernels! {
     AttendFormedTile128 "pd_attend_formed_tile_128" AttnArgs, 128;
     AttendHopper64 "pd_attend_hopper_64" AttnArgs, 256;
     AttendHopper128 "pd_attend_hopper_128" AttnArgs, 256;
+    AttendLatentBf16 "pd_attend_latent_bf16" AttnArgs, 128;
+    AttendLatentF32 "pd_attend_latent_f32" AttnArgs, 128;
+    MlaPrepBf16 "pd_mla_prep_bf16" MlaPrepArgs, 256;
+    MlaPrepF32 "pd_mla_prep_f32" MlaPrepArgs, 256;
+    HeadLinear8x16Bf16 "pd_head_linear_8x16_bf16" HeadLinearArgs, 256;
+    HeadLinear32x32Bf16 "pd_head_linear_32x32_bf16" HeadLinearArgs, 256;
+    HeadLinearFullF32 "pd_head_linear_full_f32" HeadLinearArgs, 256;
+    MoeRoute "pd_moe_route" MoeRouteArgs, 128;
+    ExpertTiles "pd_expert_tiles" ExpertTilesArgs, 1024;
+    Expert8x16Bf16 "pd_expert_8x16_bf16" ExpertLinearArgs, 256;
+    Expert16x32Bf16 "pd_expert_16x32_bf16" ExpertLinearArgs, 256;
+    Expert32x32Bf16 "pd_expert_32x32_bf16" ExpertLinearArgs, 256;
+    ExpertTiledBf16 "pd_expert_tiled_bf16" ExpertLinearArgs, 256;
+    ExpertFullF32 "pd_expert_full_f32" ExpertLinearArgs, 256;
+    MoeCombineBf16 "pd_moe_combine_bf16" MoeCombineArgs, 256;
+    MoeCombineF32 "pd_moe_combine_f32" MoeCombineArgs, 256;
+    MoeFinishBf16 "pd_moe_finish_bf16" MoeFinishArgs, 256;
+    MoeFinishF32 "pd_moe_finish_f32" MoeFinishArgs, 256;
+    CausalConvBf16 "pd_causal_conv_bf16" CausalConvArgs, 128;
+    CausalConvF32 "pd_causal_conv_f32" CausalConvArgs, 128;
+    GdnScan32Bf16 "pd_gdn_scan_32_bf16" GdnScanArgs, 128;
+    GdnScan32F32 "pd_gdn_scan_32_f32" GdnScanArgs, 128;
+    GdnScan128Bf16 "pd_gdn_scan_128_bf16" GdnScanArgs, 128;
+    GdnScan128F32 "pd_gdn_scan_128_f32" GdnScanArgs, 128;
+    GdnScan256Bf16 "pd_gdn_scan_256_bf16" GdnScanArgs, 128;
+    GdnScan256F32 "pd_gdn_scan_256_f32" GdnScanArgs, 128;
+    GatedNormBf16 "pd_gated_norm_bf16" GatedNormArgs, 256;
+    GatedNormF32 "pd_gated_norm_f32" GatedNormArgs, 256;
+    CopyStates "pd_copy_states" CopyStatesArgs, 128;
     SamplePartials "pd_sample_partials" SampleArgs, 512;
     Sample "pd_sample" SampleArgs, 512;
 }
@@ -187,193 +226,4 @@ kernels! {
 /// As arguments have sizes.
 pub(super) fn to_u32(value: usize) -> u32 {
     u32::try_from(value).expect("sizes of one step fit 32 bits")
-}
-
-/// `Fault` of the kernels: what a wrong index was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Fault {
-    pub(super) op: u32,
-    pub(super) what: u32,
-    pub(super) value: u32,
-    pub(super) limit: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct KvLayer {
-    pub(super) base: u64,
-    pub(super) page_stride: u64,
-    pub(super) head_stride: u64,
-    pub(super) kv_stride: u64,
-    pub(super) slot_stride: u64,
-    pub(super) page_size: u32,
-    pub(super) num_pages: u32,
-    pub(super) num_kv_heads: u32,
-    pub(super) head_dim: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Batch {
-    pub(super) q_indptr: u64,
-    pub(super) kv_lens: u64,
-    pub(super) page_table: u64,
-    pub(super) page_table_stride: u32,
-    pub(super) num_tokens: u32,
-    pub(super) num_seqs: u32,
-    pub(super) pad: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct EmbedArgs {
-    pub(super) table: u64,
-    pub(super) token_ids: u64,
-    pub(super) out: u64,
-    pub(super) fault: u64,
-    pub(super) vocab: u32,
-    pub(super) row_bytes: u32,
-    pub(super) element_bytes: u32,
-    pub(super) scale: f32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct RmsNormArgs {
-    pub(super) x: u64,
-    pub(super) add: u64,
-    pub(super) weight: u64,
-    pub(super) out: u64,
-    pub(super) hidden: u32,
-    pub(super) eps: f32,
-    pub(super) adds: u32,
-    pub(super) pad: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct RopeTableArgs {
-    pub(super) positions: u64,
-    pub(super) inv_freq: u64,
-    pub(super) out: u64,
-    pub(super) rows: u32,
-    pub(super) half: u32,
-    pub(super) factor: f32,
-    pub(super) pad: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct QkvPrepArgs {
-    pub(super) qkv: u64,
-    pub(super) bias: u64,
-    pub(super) q_norm: u64,
-    pub(super) k_norm: u64,
-    pub(super) rope: u64,
-    pub(super) out_slots: u64,
-    pub(super) fault: u64,
-    pub(super) kv: KvLayer,
-    pub(super) row_stride: u64,
-    pub(super) rotary_dim: u32,
-    pub(super) num_q_heads: u32,
-    pub(super) eps: f32,
-    pub(super) pad: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct GatherRowsArgs {
-    pub(super) src: u64,
-    pub(super) indices: u64,
-    pub(super) out: u64,
-    pub(super) fault: u64,
-    pub(super) row_bytes: u64,
-    pub(super) src_rows: u32,
-    pub(super) pad: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct CopyPagesArgs {
-    pub(super) pool: u64,
-    pub(super) host: u64,
-    pub(super) page_indices: u64,
-    pub(super) fault: u64,
-    pub(super) cut_page_bytes: u64,
-    pub(super) host_page_bytes: u64,
-    pub(super) host_offset_bytes: u64,
-    pub(super) num_pool_pages: u32,
-    pub(super) to_host: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct LinearArgs {
-    pub(super) x: u64,
-    pub(super) weight: u64,
-    pub(super) out: u64,
-    pub(super) norm: u64,
-    pub(super) bias: u64,
-    pub(super) rows: u32,
-    pub(super) n: u32,
-    pub(super) k: u32,
-    pub(super) epilogue: u32,
-    pub(super) eps: f32,
-    pub(super) alpha: f32,
-    pub(super) limit: f32,
-    pub(super) pad: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct SwiGluArgs {
-    pub(super) y: u64,
-    pub(super) out: u64,
-    pub(super) rows: u32,
-    pub(super) n: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct AttnArgs {
-    pub(super) q: u64,
-    pub(super) out: u64,
-    pub(super) partials: u64,
-    pub(super) arrivals: u64,
-    pub(super) fault: u64,
-    pub(super) batch: Batch,
-    pub(super) kv: KvLayer,
-    pub(super) q_row_stride: u64,
-    pub(super) num_q_heads: u32,
-    pub(super) splits: u32,
-    pub(super) scale_log2: f32,
-    /// By which kernels divide by the page size.
-    pub(super) page_multiplier: u32,
-    pub(super) sinks: u64,
-    pub(super) gate: u64,
-    pub(super) gate_row_stride: u64,
-    pub(super) window: u32,
-    pub(super) softcap_log2: f32,
-    pub(super) softcap_inverse: f32,
-    pub(super) pad: u32,
-}
-
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct SampleArgs {
-    pub(super) logits: u64,
-    pub(super) rows: u64,
-    pub(super) token_counts: u64,
-    pub(super) logit_bias: u64,
-    pub(super) tokens: u64,
-    pub(super) logprobs: u64,
-    pub(super) top_tokens: u64,
-    pub(super) top_logprobs: u64,
-    pub(super) partials: u64,
-    pub(super) listed: u64,
-    pub(super) vocab: u32,
-    pub(super) top_n_max: u32,
-    pub(super) num_token_counts: u32,
-    pub(super) num_logit_bias: u32,
 }

@@ -1,10 +1,20 @@
 //! From checked ops to launches: kernels and grids are chosen.
 
+pub(super) mod attn_latent;
 pub(super) mod attn_paged;
+pub(super) mod causal_conv;
 pub(super) mod copy_pages;
+pub(super) mod copy_states;
 pub(super) mod embed;
+pub(super) mod gated_norm;
 pub(super) mod gather_rows;
+pub(super) mod gdn_scan;
+pub(super) mod head_linear;
 pub(super) mod linear;
+pub(super) mod mla_prep;
+pub(super) mod moe_experts;
+pub(super) mod moe_finish;
+pub(super) mod moe_route;
 pub(super) mod qkv_prep;
 pub(super) mod rms_norm;
 pub(super) mod rope_table;
@@ -15,6 +25,7 @@ use super::kernels::{self, to_u32};
 use crate::dtype::DType;
 use crate::kv::{KvGroupView, KvLayerSpan};
 use crate::ops::BatchView;
+use crate::states::{StateRows, StateView};
 
 /// One layer of the pool as kernels address it.
 ///
@@ -53,6 +64,35 @@ fn batch_args(batch: &BatchView<CudaBackend>) -> kernels::Batch {
         page_table_stride: to_u32(batch.page_table_stride),
         num_tokens: to_u32(batch.num_tokens),
         num_seqs: to_u32(seqs),
+        pad: 0,
+    }
+}
+
+/// States of `dtype`, and what a step does with which slot.
+///
+/// # Panics
+/// When a buffer is too small or of another dtype.
+fn state_args(
+    states: &StateView<CudaBackend>,
+    rows: &StateRows<CudaBackend>,
+    batch: &BatchView<CudaBackend>,
+    dtype: DType,
+) -> kernels::States {
+    let (words, seqs, item_len) = ([DType::U32], batch.num_seqs, states.item_len());
+    let (tokens, region_len) = (batch.num_tokens, states.num_slots * item_len);
+    let StateRows {
+        read,
+        write,
+        snapshot,
+    } = rows;
+    kernels::States {
+        region: states.region.addr_of("state region", &[dtype], region_len),
+        item_len: item_len as u64,
+        q_indptr: batch.q_indptr.addr_of("q_indptr", &words, seqs + 1),
+        read: read.addr_of("state slots to read", &words, seqs),
+        write: write.addr_of("state slots to write", &words, seqs),
+        snapshot: snapshot.addr_of("state snapshots", &words, tokens),
+        num_slots: to_u32(states.num_slots),
         pad: 0,
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Shared {
     /// Of attention over several splits.
     pub(super) partials: Scratch,
     pub(super) arrivals: Scratch,
+    /// Of experts: choices sorted by expert, and their tiles.
+    pub(super) choices: Scratch,
     /// Of sampling: lists and partial results.
     pub(super) sampling: Scratch,
     pub(super) recording: Recording,
@@ -52,6 +54,7 @@ impl Shared {
             gate_up: Scratch::new("gate and up of a product"),
             partials: Scratch::new("attention's partial sums"),
             arrivals: Scratch::new("attention's arrivals"),
+            choices: Scratch::new("experts' choices"),
             sampling: Scratch::new("sampling's lists and partial results"),
             recording: Recording::default(),
             steps: Steps::new(&driver),

@@ -1,9 +1,11 @@
 //! Weights on the device: rows as in the file, in the backend's dtype, joined or interleaved.
 
+mod experts;
+
 use super::memory::{CudaBuffer, MemoryKind};
 use super::pinned::BLOCK_BYTES_MAX;
 use super::shared::Shared;
-use crate::device_types::{ExpertMatrices, Matrix};
+use crate::device_types::Matrix;
 use crate::dtype::{DType, WeightFormat};
 use crate::error::ComputeError;
 use crate::weight::{StoredRow, WeightSource};
@@ -11,6 +13,9 @@ use half::bf16;
 use std::num::NonZero;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+pub use experts::CudaExperts;
+pub(super) use experts::pack_experts;
 
 /// Kernels load rows 16 bytes at a time.
 const K_MULTIPLE: usize = 8;
@@ -31,24 +36,6 @@ pub struct CudaEmbedding {
     pub(super) table: CudaBuffer,
     pub(super) n: usize,
     pub(super) k: usize,
-}
-
-/// Experts of a layer: there are no kernels for them.
-#[derive(Clone, Copy, Debug)]
-pub enum NoExperts {}
-
-impl ExpertMatrices for NoExperts {
-    fn count(&self) -> usize {
-        match *self {}
-    }
-
-    fn hidden(&self) -> usize {
-        match *self {}
-    }
-
-    fn width(&self) -> usize {
-        match *self {}
-    }
 }
 
 impl Matrix for CudaLinear {
@@ -92,12 +79,7 @@ pub(super) fn pack_linear(
             return Err(shape_error(part, reason));
         }
     }
-    if !k.is_multiple_of(K_MULTIPLE) {
-        let reason = format!(
-            "has {k} columns; the CUDA backend takes multiples of {K_MULTIPLE}, use the CPU's"
-        );
-        return Err(shape_error(first, reason));
-    }
+    check_columns(first)?;
     let n = parts.iter().map(|part| part.n).sum();
     let row = |i: usize| {
         if interleave {
@@ -131,6 +113,17 @@ fn shape_error(source: &WeightSource<'_>, reason: String) -> ComputeError {
         name: source.name.to_owned(),
         reason,
     }
+}
+
+/// Refuses rows that kernels cannot load.
+fn check_columns(source: &WeightSource<'_>) -> Result<(), ComputeError> {
+    let k = source.k;
+    if k.is_multiple_of(K_MULTIPLE) {
+        return Ok(());
+    }
+    let reason =
+        format!("has {k} columns; the CUDA backend takes multiples of {K_MULTIPLE}, use the CPU's");
+    Err(shape_error(source, reason))
 }
 
 /// Refuses what is no matrix.

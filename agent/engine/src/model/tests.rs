@@ -196,6 +196,13 @@ fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
         (DType::BF16, "tiny-mistral-full-fp8", BFLOAT16_BOUND),
         (DType::F32, "tiny-gemma3", GOLDEN_BOUND),
         (DType::BF16, "tiny-gemma3", BFLOAT16_BOUND),
+        (DType::F32, "tiny-qwen3-moe", GOLDEN_BOUND),
+        (DType::F32, "tiny-qwen3-5", GOLDEN_BOUND),
+        (DType::F32, "tiny-qwen3-5-moe", GOLDEN_BOUND),
+        (DType::F32, "tiny-qwen3-next", GOLDEN_BOUND),
+        (DType::F32, "tiny-gpt-oss-mxfp4", GOLDEN_BOUND),
+        (DType::F32, "tiny-deepseek-v2", GOLDEN_BOUND),
+        (DType::F32, "tiny-deepseek-v3", GOLDEN_BOUND),
     ] {
         let file = format!("{model}/golden.safetensors");
         assert_golden_on(emulated(dtype), model, &file, bound);
@@ -238,15 +245,16 @@ fn needs_of(model: &str, dtype: DType) -> pd_compute::OpNeeds {
 }
 
 #[test]
-fn cuda_refuses_layers_that_it_lacks_before_weights_are_read() {
-    for (model, layers) in [
-        ("tiny-qwen3-5", "gated delta layers"),
-        ("tiny-deepseek-v2", "multi-head latent attention"),
-    ] {
-        let refused = emulated(DType::F32).check_ops(&needs_of(model, DType::F32));
-        let message = refused.unwrap_err().to_string();
-        assert!(message.contains(layers), "{message}");
-    }
+fn cuda_refuses_latents_that_its_kernels_do_not_take_before_weights_are_read() {
+    let mut needs = needs_of("tiny-deepseek-v2", DType::F32);
+    assert_eq!(emulated(DType::F32).check_ops(&needs), Ok(()));
+    needs.kv[0].head_dim = 1024;
+    let refused = emulated(DType::F32).check_ops(&needs);
+    let message = refused.unwrap_err().to_string();
+    assert!(
+        message.contains("latents must be multiples of 8 up to 768"),
+        "{message}"
+    );
 }
 
 #[test]

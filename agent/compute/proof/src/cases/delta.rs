@@ -166,6 +166,112 @@ pub fn gdn_scan<B: Backend>(
     (subject.read(&out), subject.read(&states.region))
 }
 
+/// What both ops make of one sequence in steps of so many rows, each beside `mates` of one row; it reads and writes one
+/// slot.
+pub fn in_pieces<B: Backend>(
+    subject: &Subject<B>,
+    shape: &DeltaShape,
+    dtype: DType,
+    pieces: &[usize],
+    mates: usize,
+) -> Vec<f32> {
+    let (channels, heads) = (shape.channels(), shape.num_v_heads);
+    let conv_states = states(subject, (subject.dtype(), dtype), &shape.conv_tensors());
+    let delta_states = states(subject, (DType::F32, dtype), &shape.recurrent_tensors());
+    let weight = subject.floats(&values(3, shape.taps * channels));
+    let decay: Vec<f32> = values(4, heads).iter().map(|x| -(x + 1.0)).collect();
+    let (decay, dt_bias) = (subject.floats(&decay), subject.floats(&values(5, heads)));
+    let (mut outs, mut done) = (Vec::new(), 0);
+    for &piece in pieces {
+        let rows = mates + piece;
+        let (batch, state_rows) = piece_step(subject, piece, mates, done > 0);
+        // A row's numbers go by its position; those of mates are beyond all.
+        let of_rows = |seed: u64, width: usize| {
+            let row = |row: usize| {
+                let position = if row < mates {
+                    1000 + row
+                } else {
+                    done + row - mates
+                };
+                rounded(dtype, values(seed + position as u64, width))
+            };
+            subject.activations(&(0..rows).flat_map(row).collect::<Vec<_>>())
+        };
+        let (x, gates) = (of_rows(10_000, channels), of_rows(20_000, 2 * heads));
+        let convolved = subject.zeros(subject.dtype(), rows * channels);
+        subject.backend.causal_conv(CausalConv {
+            x: Strided {
+                values: &x,
+                row_stride: channels,
+            },
+            weight: &weight,
+            taps: shape.taps,
+            batch: &batch,
+            states: &conv_states,
+            state_rows: &state_rows,
+            layer: 1,
+            out: &convolved,
+        });
+        let out = subject.zeros(subject.dtype(), rows * shape.v_width());
+        let gate = |values| Strided {
+            values,
+            row_stride: 2 * heads,
+        };
+        subject.backend.gdn_scan(GdnScan {
+            qkv: &convolved,
+            num_k_heads: shape.num_k_heads,
+            k_dim: shape.k_dim,
+            a: gate(&gates.slice(heads..gates.len())),
+            b: gate(&gates),
+            decay: &decay,
+            dt_bias: &dt_bias,
+            batch: &batch,
+            states: &delta_states,
+            state_rows: &state_rows,
+            layer: 1,
+            out: &out,
+        });
+        outs.extend_from_slice(&subject.read(&out)[mates * shape.v_width()..]);
+        done += piece;
+    }
+    outs
+}
+
+/// The mates, which keep nothing, then `piece` rows of the sequence, whose state is in slot 4.
+fn piece_step<B: Backend>(
+    subject: &Subject<B>,
+    piece: usize,
+    mates: usize,
+    goes_on: bool,
+) -> (BatchView<B>, StateRows<B>) {
+    let word = |len: usize| u32::try_from(len).expect("small");
+    let none = subject.words(&[]);
+    let mut ends: Vec<u32> = (0..=mates).map(word).collect();
+    ends.push(word(mates + piece));
+    let batch = BatchView {
+        num_tokens: mates + piece,
+        num_seqs: mates + 1,
+        token_ids: none.clone(),
+        positions: none.clone(),
+        q_indptr: subject.words(&ends),
+        kv_lens: none.clone(),
+        page_table: none.clone(),
+        page_table_stride: 0,
+        out_slots: none,
+    };
+    let slots = |slot| {
+        let mut slots = vec![NO_SLOT; mates];
+        slots.push(slot);
+        subject.words(&slots)
+    };
+    let rows = StateRows {
+        read: slots(if goes_on { 4 } else { NO_SLOT }),
+        write: slots(4),
+        snapshot: subject.words(&vec![NO_SLOT; mates + piece]),
+    };
+    (batch, rows)
+}
+
 pub fn gated_norm<B: Backend>(subject: &Subject<B>, shape: &DeltaShape, dtype: DType) -> Vec<f32> {
     let row_stride = shape.v_width() + BESIDE;
     let x = subject.activations(&rounded(dtype, values(2, ROWS * shape.v_width())));

@@ -7,7 +7,7 @@ use crate::cases::delta::{self, DeltaShape};
 use crate::cases::reference;
 use pd_compute::{DType, OpFeature};
 
-const SHAPES: [DeltaShape; 2] = [
+const SHAPES: [DeltaShape; 3] = [
     DeltaShape {
         num_k_heads: 2,
         num_v_heads: 4,
@@ -21,6 +21,14 @@ const SHAPES: [DeltaShape; 2] = [
         k_dim: 128,
         v_dim: 128,
         taps: 4,
+    },
+    // Sizes that are no multiples of a warp's.
+    DeltaShape {
+        num_k_heads: 1,
+        num_v_heads: 2,
+        k_dim: 136,
+        v_dim: 20,
+        taps: 3,
     },
 ];
 
@@ -70,4 +78,24 @@ pub(super) fn states_come_back_from_the_host_as_they_went<D: Device>(device: &D)
         let expected = delta::there_and_back(&reference(), shape, dtype);
         assert_eq!(delta::there_and_back(subject, shape, dtype), expected);
     });
+}
+
+pub(super) fn a_sequences_bits_do_not_depend_on_how_it_is_cut<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, true);
+        if !has(&subject, &[OpFeature::GatedDelta]) {
+            continue;
+        }
+        for shape in &SHAPES {
+            let bits = |pieces: &[usize], mates| {
+                let out = delta::in_pieces(&subject, shape, dtype, pieces, mates);
+                out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+            };
+            let whole = bits(&[70], 0);
+            for (pieces, mates) in [(&[1, 69][..], 3), (&[2, 1, 1, 1, 65], 1), (&[66, 4], 0)] {
+                let is_same = bits(pieces, mates) == whole;
+                assert!(is_same, "{dtype:?} {shape:?} {pieces:?} differ");
+            }
+        }
+    }
 }

@@ -3,8 +3,8 @@
 use super::forms::has;
 use super::{DTYPES, Device, assert_close};
 use crate::cases::experts::{ExpertsCase, experts};
-use crate::cases::reference;
-use pd_compute::{ExpertGroups, GroupScore, OpFeature, Routing, Scores};
+use crate::cases::{Subject, reference};
+use pd_compute::{Backend, ExpertGroups, GroupScore, OpFeature, Routing, Scores};
 
 fn routings() -> [Routing; 4] {
     let softmax = Routing {
@@ -57,13 +57,62 @@ pub(super) fn experts_are_chosen_run_and_added_up<D: Device>(device: &D) {
                         has_shared,
                         dtype,
                     };
-                    let expected = experts(&reference(), &case);
-                    let actual = experts(&subject, &case);
-                    assert_eq!(actual.chosen, expected.chosen, "{case:?}");
-                    assert_close(&actual.weights, &expected.weights, 2e-6, &case);
-                    assert_close(&actual.x, &expected.x, 4.0 * subject.rounding(), &case);
+                    assert_mixed(&subject, &case);
                 }
             }
+        }
+        // An expert has more rows, and many.
+        let [routing, ..] = routings();
+        for rows in [100, 300] {
+            let case = ExpertsCase {
+                rows,
+                num_experts: 8,
+                hidden: 40,
+                width: 72,
+                routing,
+                has_bias: true,
+                has_shared: true,
+                dtype,
+            };
+            assert_mixed(&subject, &case);
+        }
+    }
+}
+
+fn assert_mixed<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) {
+    let expected = experts(&reference(), case);
+    let actual = experts(subject, case);
+    assert_eq!(actual.chosen, expected.chosen, "{case:?}");
+    assert_close(&actual.weights, &expected.weights, 2e-6, case);
+    assert_close(&actual.x, &expected.x, 4.0 * subject.rounding(), case);
+}
+
+/// A choice by itself, and in tiles of each size.
+pub(super) fn a_rows_bits_do_not_depend_on_those_that_choose_its_experts<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, true);
+        if !has(&subject, &[OpFeature::Experts]) {
+            continue;
+        }
+        let [routing, ..] = routings();
+        let bits = |rows| {
+            let case = ExpertsCase {
+                rows,
+                num_experts: 8,
+                hidden: 264,
+                width: 40,
+                routing,
+                has_bias: true,
+                has_shared: true,
+                dtype,
+            };
+            let out = experts(&subject, &case).x;
+            out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+        };
+        let all = bits(300);
+        for rows in [1, 5, 40, 60, 130] {
+            let is_same = bits(rows) == all[..rows * 264];
+            assert!(is_same, "{dtype:?} {rows} rows differ");
         }
     }
 }

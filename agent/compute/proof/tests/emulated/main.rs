@@ -1,5 +1,6 @@
 //! The suite on the emulated device, and what only a device that waits and is small can show.
 
+mod faults;
 mod weights;
 
 use half::bf16;
@@ -73,8 +74,11 @@ emulated! {
     the_delta_rule_goes_on_from_states
     heads_are_normed_and_gated
     states_come_back_from_the_host_as_they_went
+    a_sequences_bits_do_not_depend_on_how_it_is_cut
     experts_are_chosen_run_and_added_up
+    a_rows_bits_do_not_depend_on_those_that_choose_its_experts
     latents_are_kept_and_attended
+    a_rows_bits_depend_on_the_latents_before_it_only
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

@@ -12,8 +12,26 @@ struct Fault {
   uint32_t value;
   uint32_t limit;
 };
-enum FaultWhat : uint32_t { FAULT_TOKEN = 1, FAULT_PAGE = 2, FAULT_ROW = 3, FAULT_SLOT = 4 };
-enum FaultOp : uint32_t { OP_EMBED = 1, OP_QKV_PREP = 2, OP_ATTN_PAGED = 3, OP_GATHER_ROWS = 4, OP_COPY_PAGES = 5 };
+enum FaultWhat : uint32_t {
+  FAULT_TOKEN = 1,
+  FAULT_PAGE = 2,
+  FAULT_ROW = 3,
+  FAULT_SLOT = 4,
+  FAULT_EXPERT = 5,
+  FAULT_STATE = 6,
+};
+enum FaultOp : uint32_t {
+  OP_EMBED = 1,
+  OP_QKV_PREP = 2,
+  OP_ATTN_PAGED = 3,
+  OP_GATHER_ROWS = 4,
+  OP_COPY_PAGES = 5,
+  OP_MOE_EXPERTS = 6,
+  OP_CAUSAL_CONV = 7,
+  OP_GDN_SCAN = 8,
+  OP_COPY_STATES = 9,
+  OP_MLA_PREP = 10,
+};
 
 DEVICE void report_fault(Fault* fault, uint32_t op, uint32_t what, uint32_t value, uint32_t limit) {
   // Several threads may write: each field then is one of theirs, and the host reads `op` as a flag.
@@ -163,6 +181,188 @@ struct AttnArgs {
   uint32_t window;    // keys that a query sees at most; NONE: all
   float softcap_log2;  // cap · log2(e); 0: none
   float softcap_inverse;  // 1 / softcap_log2
+  uint32_t value_dim;     // of latents: the first elements of a key; otherwise kv.head_dim
+};
+
+struct MoeRouteArgs {
+  const float* logits;       // [rows][num_experts]
+  const float* choice_bias;  // [num_experts]; may be null
+  uint32_t* chosen;          // [rows][top_k]
+  float* weights;            // [rows][top_k]
+  uint32_t rows;
+  uint32_t num_experts;
+  uint32_t top_k;
+  uint32_t scores;         // Scores
+  uint32_t groups;         // 0: experts are in none
+  uint32_t groups_chosen;
+  uint32_t group_best;     // how many of a group's experts it is worth: 1 or 2
+  uint32_t normalise;
+  float scale;
+  uint32_t pad;
+};
+enum Scores : uint32_t { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2 };
+
+// Choices of one expert that are multiplied together; none where `rows` is 0.
+struct ExpertTile {
+  uint32_t expert;  // among those that are here
+  uint32_t first;   // of the sorted choices
+  uint32_t rows;
+  uint32_t pad;
+};
+
+// Choices, [row][top_k], sorted by expert and cut into tiles.
+struct ExpertTilesArgs {
+  const uint32_t* chosen;
+  ExpertTile* tiles;  // [tiles_max]
+  uint32_t* rows;     // of each sorted choice
+  uint32_t* choices;  // the sorted ones
+  Fault* fault;
+  uint32_t num_choices;
+  uint32_t top_k;
+  uint32_t num_experts;
+  uint32_t first_expert;
+  uint32_t count;  // of experts that are here
+  uint32_t tile_rows;
+  uint32_t tiles_max;
+  uint32_t pad;
+};
+
+struct ExpertLinearArgs {
+  LinearArgs product;  // of the first expert; others' weights and biases follow
+  const uint32_t* chosen;
+  const ExpertTile* tiles;   // null: tile i is choice i
+  const uint32_t* x_rows;    // of each sorted choice
+  const uint32_t* out_rows;  // of each sorted choice
+  Fault* fault;
+  uint32_t x_divisor;  // choices for each row of x
+  uint32_t num_experts;
+  uint32_t first_expert;
+  uint32_t count;
+};
+
+struct MoeCombineArgs {
+  const void* terms;  // [choices][hidden]
+  const uint32_t* chosen;
+  const float* weights;
+  void* sums;  // [rows][hidden]
+  uint32_t hidden;
+  uint32_t top_k;
+  uint32_t num_experts;
+  uint32_t first_expert;
+  uint32_t count;
+  uint32_t pad;
+};
+
+struct MoeFinishArgs {
+  const void* sums;
+  const void* shared;  // may be null
+  const float* gate;   // [rows]; may be null
+  void* x;
+  uint32_t hidden;
+  uint32_t pad;
+};
+
+// The recurrent states of a layer's kind, and what a step does with which slot.
+struct States {
+  void* region;  // [num_slots][item_len]
+  uint64_t item_len;
+  const uint32_t* q_indptr;  // [num_seqs + 1]
+  const uint32_t* read;      // [num_seqs]
+  const uint32_t* write;     // [num_seqs]
+  const uint32_t* snapshot;  // [num_tokens]
+  uint32_t num_slots;
+  uint32_t pad;
+};
+
+// The heads of a tensor of a state that keeps rows of channels.
+struct ConvTensor {
+  uint64_t first;  // within an item: the layer's part of the first head
+  uint64_t head_stride;
+  uint32_t first_channel;
+  uint32_t head_channels;
+};
+constexpr uint32_t CONV_TENSORS = 3;
+
+struct CausalConvArgs {
+  const void* x;
+  const float* weight;  // [taps][channels]
+  void* out;            // [num_tokens][channels]
+  Fault* fault;
+  States states;
+  uint64_t x_row_stride;
+  ConvTensor tensors[CONV_TENSORS];
+  uint32_t channels;
+  uint32_t taps;
+  uint32_t chunk;  // rows of a sequence that a block makes
+  uint32_t pad;
+};
+
+struct GdnScanArgs {
+  const void* qkv;
+  const void* a;
+  const void* b;
+  const float* decay;
+  const float* dt_bias;
+  void* out;
+  Fault* fault;
+  States states;
+  uint64_t first;  // within an item: the layer's part of the first head
+  uint64_t head_stride;
+  uint64_t a_row_stride;
+  uint64_t b_row_stride;
+  uint32_t num_k_heads;
+  uint32_t num_v_heads;
+  uint32_t k_dim;
+  uint32_t v_dim;
+  float q_scale;  // k_dim^-½
+  uint32_t pad;
+};
+
+struct GatedNormArgs {
+  void* x;  // [rows][num_heads][head_dim]
+  const void* z;
+  const float* weight;
+  uint64_t z_row_stride;
+  uint32_t rows;
+  uint32_t num_heads;
+  uint32_t head_dim;
+  float eps;
+};
+
+// Whole states; `host` is memory of the host that the device reaches.
+struct CopyStatesArgs {
+  void* states;
+  void* host;
+  const uint32_t* slots;
+  Fault* fault;
+  uint64_t item_bytes;
+  uint64_t part_bytes;
+  uint32_t num_slots;
+  uint32_t to_host;
+};
+
+struct MlaPrepArgs {
+  const void* q;       // [rows][num_heads][nope_dim + rope_dim]
+  const void* latent;  // [rows][latent_dim + rope_dim]
+  const float* norm;
+  const float* rope;
+  const uint32_t* out_slots;
+  void* q_out;  // [rows][num_heads][latent_dim + rope_dim]
+  Fault* fault;
+  KvLayer kv;
+  uint32_t num_heads;
+  uint32_t nope_dim;
+  uint32_t rope_dim;
+  uint32_t latent_dim;
+  float eps;
+  uint32_t pad;
+};
+
+struct HeadLinearArgs {
+  LinearArgs product;  // of the first head; others' weights follow
+  uint64_t x_head_stride;
+  uint64_t out_head_stride;
+  uint32_t heads;
   uint32_t pad;
 };
 

@@ -6,34 +6,6 @@ using namespace pd;
 
 namespace {
 
-struct Query {
-  uint32_t seq;
-  // Keys that this query sees; 0 for a padding row.
-  uint32_t num_keys;
-};
-
-DEVICE Query find_query(const Batch& batch, uint32_t token) {
-  uint32_t low = 0, high = batch.num_seqs;
-  // Mostly there is one query per sequence.
-  if (token < high && batch.q_indptr[token] == token && batch.q_indptr[token + 1] == token + 1) {
-    low = token;
-    high = token + 1;
-  }
-  while (high - low > 1) {
-    uint32_t middle = (low + high) / 2;
-    if (batch.q_indptr[middle] <= token) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  uint32_t after = batch.q_indptr[low + 1] - token, kv_len = batch.kv_lens[low];
-  return Query{low, kv_len >= after ? kv_len - after + 1 : 0};
-}
-
-// 2^(x − largest), 0 where there was no score.
-DEVICE float weight_of(float x, float largest) { return x == NO_SCORE ? 0.0f : exp2_fast(x - largest); }
-
 // A score without a value: what remains of the values, and the new sum of weights.
 struct Sunk {
   float keep;

@@ -67,6 +67,14 @@ DEVICE uint32_t float_to_bits(float value) {
 #endif
 }
 
+// Bits that order as the floats do, −0 as 0; NaN is below everything.
+DEVICE uint32_t ordered(float value) {
+  uint32_t bits = float_to_bits(value + 0.0f);
+  if (value != value) return 0;
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+DEVICE float unordered(uint32_t bits) { return bits_to_float(bits & 0x80000000u ? bits ^ 0x80000000u : ~bits); }
+
 DEVICE float to_float(float value) { return value; }
 DEVICE float to_float(bf16 value) { return bits_to_float(uint32_t(value.bits) << 16); }
 
@@ -150,6 +158,8 @@ DEVICE float gelu_tanh(float x) {
   return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
 DEVICE float soft_cap(float x, float cap) { return cap * tanhf(x / cap); }
+// ln(1 + eˣ)
+DEVICE float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
 
 template <typename T>
 HD T min_of(T a, T b) {

@@ -20,14 +20,6 @@ using Ranked = uint64_t;
 // Ordered bits of the lowest finite logit.
 constexpr uint32_t FINITE = 0x00800000u;
 
-// Bits that order as the floats do, −0 as 0; NaN is below everything.
-DEVICE uint32_t ordered(float value) {
-  uint32_t bits = float_to_bits(value + 0.0f);
-  if (value != value) return 0;
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-DEVICE float unordered(uint32_t bits) { return bits_to_float(bits & 0x80000000u ? bits ^ 0x80000000u : ~bits); }
-
 DEVICE Ranked rank(float logit, uint32_t id) {
   uint32_t bits = ordered(logit);
   return bits == 0 ? 0 : uint64_t(bits) << 32 | uint32_t(~id);

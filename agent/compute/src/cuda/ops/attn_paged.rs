@@ -1,5 +1,6 @@
 //! Paged attention: a kernel by the step's shape.
 
+use super::attn_latent;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
@@ -8,7 +9,7 @@ use crate::cuda::kernels::{
 };
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
-use crate::ops::AttnPaged;
+use crate::ops::{AttnPaged, AttnValues};
 use std::f32::consts::LOG2_E;
 
 /// Blocks of one-query attention that are wanted per multiprocessor, so that the last ones to run are few among many,
@@ -23,41 +24,14 @@ pub(in crate::cuda) fn attn_paged(
     let dtype = shared.config.dtype;
     let kv = op.kv;
     let (rows, seqs) = (op.batch.num_tokens, op.batch.num_seqs);
-    let row_len = op.num_q_heads * kv.head_dim;
     check(op);
     if rows == 0 {
         return Ok(());
     }
-    let softcap_log2 = op.softcap.map_or(0.0, |cap| cap * LOG2_E);
-    let mut args = AttnArgs {
-        q: op.q.addr_of("attn q", &[dtype], op.q_len()),
-        out: op.out.addr_of("attn out", &[dtype], rows * row_len),
-        partials: 0,
-        arrivals: 0,
-        fault: shared.fault.addr(),
-        batch: super::batch_args(op.batch),
-        kv: super::kv_layer(kv, op.layer, dtype),
-        q_row_stride: op.q_row_stride as u64,
-        num_q_heads: to_u32(op.num_q_heads),
-        splits: 1,
-        scale_log2: op.scale * LOG2_E,
-        page_multiplier: multiplier(to_u32(kv.page_size)),
-        sinks: op.sinks.map_or(0, |sinks| {
-            sinks.addr_of("attn sinks", &[DType::F32], op.num_q_heads)
-        }),
-        gate: op.gate.map_or(0, |gate| {
-            let len = gate.len(rows, row_len);
-            gate.values.addr_of("attn gate", &[dtype], len)
-        }),
-        gate_row_stride: op.gate.map_or(0, |gate| gate.row_stride as u64),
-        // Sequences are shorter than 2^32, so a larger window is none.
-        window: op
-            .window
-            .map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX)),
-        softcap_log2,
-        softcap_inverse: 1.0 / softcap_log2.max(f32::MIN_POSITIVE),
-        pad: 0,
-    };
+    if op.values != AttnValues::Own {
+        return attn_latent::attn_latent(shared, op);
+    }
+    let mut args = args_of(shared, op);
     // A chunk may have one query too, so one kernel for all is what keeps a row's bits the same.
     let is_decode = rows == seqs && !shared.config.deterministic;
     if !is_decode && let Some(tiles) = Tiles::of(shared, dtype, op) {
@@ -86,6 +60,45 @@ pub(in crate::cuda) fn attn_paged(
     let grid = [args.splits, to_u32(columns), to_u32(rows)];
     let states = ATTN_PAGED_TOKEN_WARPS * form.heads * (8 * form.lanes + 2);
     shared.launch(form.kernel, grid, 4 * states, &args)
+}
+
+/// What all kernels are given; splits are those of one that has none.
+///
+/// # Panics
+/// When a buffer is too small or of another dtype.
+pub(super) fn args_of(shared: &Shared, op: &AttnPaged<'_, CudaBackend>) -> AttnArgs {
+    let (dtype, kv, rows) = (shared.config.dtype, op.kv, op.batch.num_tokens);
+    let out_len = op.num_q_heads * op.value_dim();
+    let softcap_log2 = op.softcap.map_or(0.0, |cap| cap * LOG2_E);
+    AttnArgs {
+        q: op.q.addr_of("attn q", &[dtype], op.q_len()),
+        out: op.out.addr_of("attn out", &[dtype], rows * out_len),
+        partials: 0,
+        arrivals: 0,
+        fault: shared.fault.addr(),
+        batch: super::batch_args(op.batch),
+        kv: super::kv_layer(kv, op.layer, dtype),
+        q_row_stride: op.q_row_stride as u64,
+        num_q_heads: to_u32(op.num_q_heads),
+        splits: 1,
+        scale_log2: op.scale * LOG2_E,
+        page_multiplier: multiplier(to_u32(kv.page_size)),
+        sinks: op.sinks.map_or(0, |sinks| {
+            sinks.addr_of("attn sinks", &[DType::F32], op.num_q_heads)
+        }),
+        gate: op.gate.map_or(0, |gate| {
+            let len = gate.len(rows, out_len);
+            gate.values.addr_of("attn gate", &[dtype], len)
+        }),
+        gate_row_stride: op.gate.map_or(0, |gate| gate.row_stride as u64),
+        // Sequences are shorter than 2^32, so a larger window is none.
+        window: op
+            .window
+            .map_or(u32::MAX, |window| u32::try_from(window).unwrap_or(u32::MAX)),
+        softcap_log2,
+        softcap_inverse: 1.0 / softcap_log2.max(f32::MIN_POSITIVE),
+        value_dim: to_u32(op.value_dim()),
+    }
 }
 
 /// # Panics

@@ -23,6 +23,8 @@ const FEW_ROWS_MAX: usize = 256;
 /// parts in 99 KiB, which every device's blocks may have.
 const NORM_TILE: FewRows = FEW_ROWS[1];
 const NORM_K_MAX: usize = 6144;
+/// Shared memory of a kernel that multiplies tiles: bfloat16 of both matrices.
+pub(super) const TILED_BYTES: usize = 2 * LINEAR_STAGES * 2 * LINEAR_TILE * LINEAR_K_STEP;
 
 pub(in crate::cuda) fn linear(
     shared: &Shared,
@@ -31,9 +33,8 @@ pub(in crate::cuda) fn linear(
     let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
     let args = args_of(shared, op);
     if shared.config.dtype == DType::F32 {
-        let columns = Kernel::LinearFullF32.threads() as usize / 32 * 2;
         let grid = [
-            to_u32(n.div_ceil(columns)),
+            to_u32(n.div_ceil(columns_f32())),
             to_u32(rows.div_ceil(LINEAR_ROWS_F32)),
             1,
         ];
@@ -60,9 +61,7 @@ pub(in crate::cuda) fn linear(
         Kernel::LinearTiledBf16
     };
     let tiles = |len: usize| to_u32(len.div_ceil(LINEAR_TILE));
-    // bfloat16 of both matrices.
-    let shared_bytes = 2 * LINEAR_STAGES * 2 * LINEAR_TILE * LINEAR_K_STEP;
-    shared.launch(kernel, [tiles(rows), tiles(n), 1], shared_bytes, &args)
+    shared.launch(kernel, [tiles(rows), tiles(n), 1], TILED_BYTES, &args)
 }
 
 /// Few rows by one kernel; each block norms them for itself, which many would not be worth.
@@ -101,14 +100,6 @@ pub(in crate::cuda) fn norm_linear(
 fn args_of(shared: &Shared, op: &Linear<'_, CudaBackend>) -> LinearArgs {
     let dtype = shared.config.dtype;
     let (rows, n, k) = (op.rows, op.weight.n, op.weight.k);
-    let (epilogue, alpha, limit) = match op.epilogue {
-        Epilogue::Store => (0, 0.0, 0.0),
-        Epilogue::AddResidual => (1, 0.0, 0.0),
-        Epilogue::SoftCap(cap) => (2, 0.0, cap),
-        Epilogue::SwiGlu => (3, 0.0, 0.0),
-        Epilogue::GeluTanhGlu => (4, 0.0, 0.0),
-        Epilogue::ClampedSwiGlu { alpha, limit } => (5, alpha, limit),
-    };
     let out_len = op.epilogue.out_len(n);
     LinearArgs {
         x: op.x.addr_of("linear x", &[dtype], rows * k),
@@ -116,11 +107,31 @@ fn args_of(shared: &Shared, op: &Linear<'_, CudaBackend>) -> LinearArgs {
         out: op
             .out
             .addr_of("linear out", &[dtype, DType::F32], rows * out_len),
-        norm: 0,
         bias: op
             .bias
             .map_or(0, |bias| bias.addr_of("linear bias", &[DType::F32], n)),
         rows: to_u32(rows),
+        ..shape_args(op.epilogue, n, k)
+    }
+}
+
+/// Of a weight of `n` rows of `k` values, without rows and matrices.
+pub(super) fn shape_args(epilogue: Epilogue, n: usize, k: usize) -> LinearArgs {
+    let (epilogue, alpha, limit) = match epilogue {
+        Epilogue::Store => (0, 0.0, 0.0),
+        Epilogue::AddResidual => (1, 0.0, 0.0),
+        Epilogue::SoftCap(cap) => (2, 0.0, cap),
+        Epilogue::SwiGlu => (3, 0.0, 0.0),
+        Epilogue::GeluTanhGlu => (4, 0.0, 0.0),
+        Epilogue::ClampedSwiGlu { alpha, limit } => (5, alpha, limit),
+    };
+    LinearArgs {
+        x: 0,
+        weight: 0,
+        out: 0,
+        norm: 0,
+        bias: 0,
+        rows: 0,
         n: to_u32(n),
         k: to_u32(k),
         epilogue,
@@ -129,6 +140,11 @@ fn args_of(shared: &Shared, op: &Linear<'_, CudaBackend>) -> LinearArgs {
         limit,
         pad: 0,
     }
+}
+
+/// Columns that a block makes in f32.
+pub(super) fn columns_f32() -> usize {
+    Kernel::LinearFullF32.threads() as usize / 32 * 2
 }
 
 /// The kernel whose busiest multiprocessor reads least: each block reads its rows of x and its rows of the weight.
@@ -144,7 +160,7 @@ fn few_rows(num_sms: u32, rows: usize, n: usize) -> &'static FewRows {
 }
 
 /// Shared memory: parts of both matrices, no more than k has, and later sums.
-fn few_rows_bytes(tile: &FewRows, k: usize) -> usize {
+pub(super) fn few_rows_bytes(tile: &FewRows, k: usize) -> usize {
     let segment = LINEAR_K_STEP * k.div_ceil(LINEAR_K_STEP * LINEAR_SEGMENTS);
     let slots = tile.slots.min(segment.div_ceil(8 * tile.words));
     let ring = slots * (tile.rows + tile.columns) * 16 * tile.words;

@@ -1,0 +1,177 @@
+//! Facts about words of a step that name what is not there: the stream faults, and its fault names the op.
+
+use super::*;
+use pd_compute::{
+    BatchView, CausalConv, CopyDirection, CopyStates, DeviceBuffer, Epilogue, ExpertSource,
+    GdnScan, MoeExperts, NO_SLOT, StateRows, StateTensorView, StateView, Strided,
+};
+
+fn started() -> Subject<CudaBackend> {
+    HOPPER.start(DType::F32, false)
+}
+
+fn fault_of(subject: &Subject<CudaBackend>) -> String {
+    let fault = subject.backend.fence().wait().map(|_| ());
+    fault.expect_err("it is refused").to_string()
+}
+
+/// A choice by itself and one of many, of which the last names an expert that is not there.
+#[test]
+fn an_expert_that_does_not_exist_faults_the_stream() {
+    for rows in [1, 100] {
+        let subject = started();
+        let values = [0.5f32; 64];
+        let matrix = WeightSource {
+            name: "expert",
+            format: WeightFormat::F32,
+            n: 8,
+            k: 8,
+            bytes: bytemuck::cast_slice(&values),
+            scales: &[],
+        };
+        let expert = ExpertSource {
+            gate: matrix,
+            up: matrix,
+            down: matrix,
+        };
+        let experts = subject.backend.pack_experts(&[expert; 2]).unwrap();
+        let mut chosen = vec![1; rows];
+        chosen[rows - 1] = 2;
+        let floats = || subject.zeros(DType::F32, rows * 8);
+        subject.backend.moe_experts(MoeExperts {
+            x: &floats(),
+            chosen: &subject.words(&chosen),
+            weights: &subject.floats(&vec![1.0; rows]),
+            top_k: 1,
+            num_experts: 2,
+            experts: &experts,
+            first_expert: 0,
+            bias: None,
+            glu: Epilogue::SwiGlu,
+            gated: &floats(),
+            terms: &floats(),
+            sums: &floats(),
+            rows,
+        });
+        let said =
+            "op moe_experts faulted: expert 2 is beyond the 2; the queue runs nothing after it";
+        assert_eq!(fault_of(&subject), said);
+    }
+}
+
+/// One sequence of one row, and states of one head in three slots.
+struct OneRow {
+    batch: BatchView<CudaBackend>,
+    states: StateView<CudaBackend>,
+}
+
+// === impl OneRow ===
+
+impl OneRow {
+    fn new(subject: &Subject<CudaBackend>, elements: usize) -> Self {
+        let none = subject.words(&[]);
+        let batch = BatchView {
+            num_tokens: 1,
+            num_seqs: 1,
+            token_ids: none.clone(),
+            positions: none.clone(),
+            q_indptr: subject.words(&[0, 1]),
+            kv_lens: none.clone(),
+            page_table: none.clone(),
+            page_table_stride: 0,
+            out_slots: none,
+        };
+        let states = StateView {
+            region: subject.zeros(DType::F32, 3 * elements),
+            num_slots: 3,
+            num_layers: 1,
+            tensors: [StateTensorView { heads: 1, elements }].into(),
+        };
+        Self { batch, states }
+    }
+}
+
+/// Slots of a step that reads, writes and keeps these.
+fn slots(subject: &Subject<CudaBackend>, words: [u32; 3]) -> StateRows<CudaBackend> {
+    let [read, write, snapshot] = words.map(|word| subject.words(&[word]));
+    StateRows {
+        read,
+        write,
+        snapshot,
+    }
+}
+
+#[test]
+fn a_state_slot_that_does_not_exist_faults_the_stream() {
+    for place in 0..3 {
+        let mut words = [NO_SLOT; 3];
+        words[place] = 3;
+        let said = |op| {
+            format!(
+                "op {op} faulted: state slot 3 is beyond the 3; the queue runs nothing after it"
+            )
+        };
+
+        let subject = started();
+        let floats = |len| subject.zeros(DType::F32, len);
+        let OneRow { batch, states } = OneRow::new(&subject, 3 * 8);
+        let x = floats(8);
+        subject.backend.causal_conv(CausalConv {
+            x: Strided {
+                values: &x,
+                row_stride: 8,
+            },
+            weight: &floats(4 * 8),
+            taps: 4,
+            batch: &batch,
+            states: &states,
+            state_rows: &slots(&subject, words),
+            layer: 0,
+            out: &floats(8),
+        });
+        assert_eq!(fault_of(&subject), said("causal_conv"));
+
+        let subject = started();
+        let floats = |len| subject.zeros(DType::F32, len);
+        let OneRow { batch, states } = OneRow::new(&subject, 8 * 8);
+        let gates = floats(1);
+        let gate = Strided {
+            values: &gates,
+            row_stride: 1,
+        };
+        subject.backend.gdn_scan(GdnScan {
+            qkv: &floats(24),
+            num_k_heads: 1,
+            k_dim: 8,
+            a: gate,
+            b: gate,
+            decay: &floats(1),
+            dt_bias: &floats(1),
+            batch: &batch,
+            states: &states,
+            state_rows: &slots(&subject, words),
+            layer: 0,
+            out: &floats(8),
+        });
+        assert_eq!(fault_of(&subject), said("gdn_scan"));
+    }
+}
+
+#[test]
+fn a_state_that_is_copied_to_no_slot_faults_the_stream() {
+    let subject = started();
+    let OneRow { batch: _, states } = OneRow::new(&subject, 16);
+    let host = subject.backend.alloc_host("host", DType::F32, 16).unwrap();
+    assert_eq!(host.len(), states.item_len());
+    subject.backend.copy_states(CopyStates {
+        states: &states,
+        slots: &subject.words(&[7]),
+        num_slots: 1,
+        host: &host,
+        direction: CopyDirection::HostToPool,
+    });
+    assert_eq!(
+        fault_of(&subject),
+        "op copy_states faulted: state slot 7 is beyond the 3; the queue runs nothing after it"
+    );
+}
