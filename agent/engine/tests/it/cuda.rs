@@ -13,9 +13,9 @@ use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
 use std::sync::Arc;
 
-pub(crate) const MEMORY_BYTES: usize = 64 << 20;
+const MEMORY_BYTES: usize = 64 << 20;
 
-pub(crate) fn emulated(memory_bytes: usize, deterministic: bool) -> Device {
+fn emulated(memory_bytes: usize, deterministic: bool) -> Device {
     Device::Cuda {
         driver: Arc::new(EmulatedDriver::new(memory_bytes)),
         mem_fraction_static: 0.9,
@@ -33,7 +33,7 @@ fn on_cuda(dtype: ComputeDtype, deterministic: bool) -> EngineConfig {
 }
 
 /// The same tokens, with logprobs that differ only by the order of f32 additions.
-pub(crate) fn assert_alike(answer: &Answer, expected: &Answer) {
+fn assert_alike(answer: &Answer, expected: &Answer) {
     assert_eq!(answer.token_ids, expected.token_ids);
     let pairs = answer.logprobs.iter().zip(&expected.logprobs);
     let prompt = answer.prompt_logprobs.iter().zip(&expected.prompt_logprobs);

@@ -1,7 +1,6 @@
 //! The engine from outside: whole requests over tiny checkpoints, in one process.
 
 mod cuda;
-mod cuda_families;
 mod disaggregated;
 mod draft_layer;
 mod equal;

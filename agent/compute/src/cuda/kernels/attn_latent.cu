@@ -1,5 +1,5 @@
-// Attention over latents: keys whose first elements are the values, one for all query heads. A block has one query and two
-// of its heads; its warps take the keys in turn, at every step in the same order.
+// Attention over latents: keys whose first elements are the values, one for all query heads. A block has one query and
+// two of its heads; its warps take the keys in turn, at every step in the same order.
 #include "attn_paged.cuh"
 
 using namespace pd;

@@ -67,7 +67,7 @@ DEVICE void causal_conv(const CausalConvArgs& args) {
   keep(len, states.write[seq]);
 }
 
-// --- The gated delta rule: a warp has some columns of a head's S, and PARTS lanes have one, groups of 4 rows in turn. ---
+// --- The gated delta rule: a warp has some columns of a head's S, and PARTS lanes have one, 4 rows each in turn. ---
 
 constexpr uint32_t SCAN_WARPS = 4, SCAN_PARTS = 4, SCAN_COLUMNS = WARP / SCAN_PARTS;
 // Added to a sum of squares before its root is taken.

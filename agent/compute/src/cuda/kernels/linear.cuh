@@ -1,5 +1,5 @@
-// y = x·Wᵀ with its epilogue, for x [rows][k] and W [n][k] row-major: what the kernels of linears, of experts and of heads
-// share. They differ in where rows lie.
+// y = x·Wᵀ with its epilogue, for x [rows][k] and W [n][k] row-major: what the kernels of linears, of experts and of
+// heads share. They differ in where rows lie.
 //
 // Every output adds k up in one order, for any number of rows: k is cut into SEGMENTS, each is accumulated by tensor-core
 // products of 16 in ascending k, and the segments are added in order. So the kernel for few rows, which gives each
@@ -69,7 +69,8 @@ DEVICE void finish(const LinearArgs& args, const Rows& rows, uint32_t row, uint3
 }
 
 template <typename Out, typename Rows>
-DEVICE void finish_gated(const LinearArgs& args, const Rows& rows, uint32_t row, uint32_t column, float gate, float up) {
+DEVICE void finish_gated(const LinearArgs& args, const Rows& rows, uint32_t row, uint32_t column, float gate,
+                         float up) {
   Out* out = static_cast<Out*>(args.out) + rows.out(row, args.n / 2) + column / 2;
   if (args.bias) {
     gate += args.bias[column];

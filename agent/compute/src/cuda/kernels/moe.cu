@@ -12,8 +12,8 @@ constexpr float LEAST_WEIGHT_SUM = 1e-20f;
 // What orders as the values do; what is no number is the smallest. 0 is below all.
 DEVICE uint32_t key_of(float value) { return ordered(value == value ? value : -INFINITY); }
 
-// Takes the largest of the keys, of equal ones the first, and leaves 0 in its place. A lane writes every 32nd key, and it
-// alone reads them here.
+// Takes the largest of the keys, of equal ones the first, and leaves 0 in its place. A lane writes every 32nd key, and
+// it alone reads them here.
 DEVICE uint32_t take_largest(uint32_t* keys, uint32_t len) {
   uint64_t largest = 0;
   for (uint32_t i = lane_id(); i < len; i += WARP) {

@@ -1,5 +1,6 @@
-//! The experts' feed-forwards: choices are sorted by expert, both linears run over tiles of choices of one expert, and each
-//! row's terms are added up. Which tiles there are is known on the device alone, so a launch has as many as there may be.
+//! The experts' feed-forwards: choices are sorted by expert, both linears run over tiles of choices of one expert, and
+//! each row's terms are added up. Which tiles there are is known on the device alone, so a launch has as many as there
+//! may be.
 
 use super::linear;
 use crate::buffer::DeviceBuffer;
