@@ -33,7 +33,7 @@ pub struct StateTensorView {
 
 /// The slots of a step's sequences, the same in every region of states. The slots that a step
 /// writes, after its last row or as snapshots, are distinct, and none of them is read by another
-/// sequence; several sequences may read one. Anything else faults the queue.
+/// sequence; several sequences may read one. The CPU's queue faults on anything else, CUDA's on a slot that does not exist.
 #[derive(Clone, Debug)]
 pub struct StateRows<B: DeviceTypes> {
     /// `U32 [num_seqs]`: where a sequence's state is before the step, or [`NO_SLOT`]: it begins with

@@ -520,6 +520,7 @@ constexpr Constant CONSTANTS[] = {
     {"MOE_EXPERTS_MAX", moe::EXPERTS_MAX},
     {"MOE_ROUTE_WARPS", moe::ROUTE_WARPS},
     {"MOE_COLUMNS", moe::COLUMNS},
+    {"MOE_SHARES", moe::SHARES},
     {"DELTA_CONV_THREADS", delta::CONV_THREADS},
     {"DELTA_CONV_TENSORS", pd::CONV_TENSORS},
     {"DELTA_SCAN_COLUMNS", delta::SCAN_COLUMNS},

@@ -15,7 +15,7 @@ use half::bf16;
 use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::sampling::noise;
-use pd_compute::{Backend, ComputeError, DType, DeviceBuffer, Ticket};
+use pd_compute::{Backend, ComputeError, DType, DeviceBuffer, Ticket, WeightFormat, WeightSource};
 
 /// A backend and what tests do with it all the time.
 #[derive(Clone, Debug)]
@@ -35,6 +35,18 @@ pub fn reference() -> Subject<CpuBackend> {
     };
     let backend = CpuBackend::start(config).expect("one thread starts");
     Subject { backend }
+}
+
+/// Rows of `k` values each.
+pub fn matrix<'a>(name: &'a str, k: usize, values: &'a [f32]) -> WeightSource<'a> {
+    WeightSource {
+        name,
+        format: WeightFormat::F32,
+        n: values.len() / k,
+        k,
+        bytes: bytemuck::cast_slice(values),
+        scales: &[],
+    }
 }
 
 /// Deterministic values in −1..1.

@@ -5,13 +5,13 @@
 //! too early shows. Memory is limited to the claimed size of the device. See `cpp/emulation.h` for
 //! the checks within a kernel.
 
+mod command;
 mod gemm;
 
+use command::Command;
 use gemm::multiply;
 use parking_lot::Mutex;
-use pd_compute::cuda::driver::{
-    DeviceInfo, Driver, DriverError, Event, Gemm, Graph, IpcHandle, Launch, Work,
-};
+use pd_compute::cuda::driver::{DeviceInfo, Driver, DriverError, Event, Graph, IpcHandle, Work};
 use pd_compute::cuda::kernels::{CONSTANTS, Kernel};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -93,44 +93,6 @@ struct Allocation {
     is_device: bool,
     /// Behind the mapping, so that other processes may map it too.
     file: OwnedFd,
-}
-
-#[derive(Clone, Debug)]
-enum Command {
-    Copy {
-        to: u64,
-        from: u64,
-        bytes: usize,
-    },
-    Launch {
-        kernel: Kernel,
-        grid: [u32; 3],
-        shared_bytes: usize,
-        args: Vec<u8>,
-    },
-    Gemm(Gemm),
-    Event(u64),
-}
-
-// === impl Command ===
-
-impl Command {
-    fn of(work: &Work<'_>) -> Self {
-        match *work {
-            Work::Gemm(gemm) => Self::Gemm(gemm),
-            Work::Launch(Launch {
-                kernel,
-                grid,
-                shared_bytes,
-                args,
-            }) => Self::Launch {
-                kernel,
-                grid,
-                shared_bytes: shared_bytes as usize,
-                args: args.to_vec(),
-            },
-        }
-    }
 }
 
 // === impl EmulatedDriver ===

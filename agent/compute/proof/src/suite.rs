@@ -13,7 +13,7 @@ mod sampling;
 use crate::cases::attention::KvShape;
 use crate::cases::rows::{self, QkvCase};
 use crate::cases::steps::{Steps, indices};
-use crate::cases::{Subject, compare, pages, reference, values};
+use crate::cases::{Subject, compare, matrix, pages, reference, values};
 use attention::{
     a_querys_bits_depend_on_its_own_keys_only, attention_of_many_queries_is_the_cpus,
     attention_of_one_query_each_is_the_cpus,
@@ -36,7 +36,7 @@ use linears::{
     normed_rows_multiply_as_after_a_norm,
 };
 use order::kernels_in_a_row_see_what_those_before_wrote;
-use pd_compute::{Backend, DType, Embed, NO_TOKEN, Ticket, WeightFormat, WeightSource};
+use pd_compute::{Backend, DType, Embed, NO_TOKEN, Ticket};
 use sampling::{
     draws_fall_where_the_cpus_do, draws_over_many_splits_fall_where_the_cpus_do,
     equal_logits_are_drawn_by_id, greedy_rows_take_the_first_of_the_likeliest,
@@ -275,14 +275,7 @@ fn steps_that_come_again_yield_what_new_ones_do<D: Device>(device: &D) {
 fn a_wrong_index_faults_the_stream_and_names_the_op<D: Device>(device: &D) {
     let subject = device.start(DType::BF16, false);
     let table = [0.0f32; 24];
-    let source = WeightSource {
-        name: "embed",
-        format: WeightFormat::F32,
-        n: 3,
-        k: 8,
-        bytes: bytemuck::cast_slice(&table),
-        scales: &[],
-    };
+    let source = matrix("embed", 8, &table);
     let table = subject
         .backend
         .pack_embedding(&source)
@@ -311,14 +304,7 @@ fn a_wrong_index_faults_the_stream_and_names_the_op<D: Device>(device: &D) {
 fn weights_that_the_kernels_cannot_load_are_refused<D: Device>(device: &D) {
     let subject = device.start(DType::BF16, false);
     let values = values(1, 6 * 12);
-    let source = |k| WeightSource {
-        name: "odd",
-        format: WeightFormat::F32,
-        n: 6 * 12 / k,
-        k,
-        bytes: bytemuck::cast_slice(&values),
-        scales: &[],
-    };
+    let source = |k| matrix("odd", k, &values);
     let refused = subject.backend.pack_linear(&[source(12)], false);
     assert_eq!(
         refused.expect_err("it is refused").to_string(),

@@ -138,7 +138,8 @@ impl LinearProduct<'_> {
     ///
     /// # Safety
     /// Tasks that run at the same time share no output: they are different tasks of one
-    /// [`LinearTasks`], or their rows or blocks are disjoint.
+    /// [`LinearTasks`], or their rows or blocks are disjoint. The task's run, if it is of one, was made for this
+    /// product, whose `x` has not changed since.
     ///
     /// # Panics
     /// On a shape that does not fit, or an instruction set that the processor lacks.

@@ -32,10 +32,9 @@ impl Backend for CudaBackend {
     fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
         let own = self.shared.config.dtype;
         let has_latents = needs.features.contains(&OpFeature::LatentAttention);
-        // There are kernels for all features.
         needs.check_against(
             "CUDA",
-            |_| true,
+            |feature| feature != OpFeature::LongDeltaKeys,
             |kv| {
                 if kv.dtype != own {
                     Err(format!("it keeps KV as its activations, in {own:?}"))

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub(super) struct FaultWord {
     driver: Arc<dyn Driver>,
-    /// Kernels write it, at most once for each of them.
+    /// Threads of kernels write it; each field is one of theirs.
     word: NonNull<Fault>,
     first: OnceLock<ComputeError>,
 }

@@ -33,6 +33,7 @@ constants! {
     HOPPER_SWIZZLE_ALIGN = 1024;
     MOE_EXPERTS_MAX = 1024;
     MOE_ROUTE_WARPS = 4;
+    MOE_SHARES = crate::ops::EXPERT_SHARES;
     MOE_COLUMNS = 256;
     DELTA_CONV_THREADS = 128;
     DELTA_CONV_TENSORS = 3;
@@ -73,25 +74,30 @@ const fn few_rows(tile: (usize, usize, usize, usize), bf16: Kernel, f32: Kernel)
     }
 }
 
+pub(super) const FEW_8X16: FewRows =
+    few_rows((8, 16, 3, 8), Kernel::Linear8x16Bf16, Kernel::Linear8x16F32);
+pub(super) const FEW_16X32: FewRows = few_rows(
+    (16, 32, 3, 4),
+    Kernel::Linear16x32Bf16,
+    Kernel::Linear16x32F32,
+);
+pub(super) const FEW_32X32: FewRows = few_rows(
+    (32, 32, 3, 4),
+    Kernel::Linear32x32Bf16,
+    Kernel::Linear32x32F32,
+);
+
 /// By rows.
 pub(super) const FEW_ROWS: [FewRows; 6] = [
     few_rows((8, 8, 4, 8), Kernel::Linear8x8Bf16, Kernel::Linear8x8F32),
-    few_rows((8, 16, 3, 8), Kernel::Linear8x16Bf16, Kernel::Linear8x16F32),
+    FEW_8X16,
     few_rows(
         (16, 16, 3, 8),
         Kernel::Linear16x16Bf16,
         Kernel::Linear16x16F32,
     ),
-    few_rows(
-        (16, 32, 3, 4),
-        Kernel::Linear16x32Bf16,
-        Kernel::Linear16x32F32,
-    ),
-    few_rows(
-        (32, 32, 3, 4),
-        Kernel::Linear32x32Bf16,
-        Kernel::Linear32x32F32,
-    ),
+    FEW_16X32,
+    FEW_32X32,
     few_rows(
         (32, 64, 2, 4),
         Kernel::Linear32x64Bf16,

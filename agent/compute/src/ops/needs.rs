@@ -41,10 +41,15 @@ pub enum OpFeature {
     /// [`CausalConv`](crate::ops::CausalConv), [`GdnScan`](crate::ops::GdnScan),
     /// [`GatedNorm`](crate::ops::GatedNorm) and [`CopyStates`](crate::ops::CopyStates).
     GatedDelta,
+    /// [`GdnScan`](crate::ops::GdnScan) with k heads of more than [`LONG_DELTA_KEYS`] elements.
+    LongDeltaKeys,
     /// [`MlaPrep`](crate::ops::MlaPrep), [`HeadLinear`](crate::ops::HeadLinear) and
     /// [`AttnValues::OfKey`](crate::ops::AttnValues::OfKey).
     LatentAttention,
 }
+
+/// The longest k head of gated delta layers that is not long.
+pub const LONG_DELTA_KEYS: usize = 256;
 
 /// What a model needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +85,7 @@ impl OpFeature {
             Self::EmbedScale => "scaled embeddings",
             Self::NormAdd => "norms added to the residual stream",
             Self::Experts => "mixtures of experts",
+            Self::LongDeltaKeys => "gated delta layers with k heads of more than 256 elements",
             Self::GatedDelta => "gated delta layers",
             Self::LatentAttention => "multi-head latent attention",
         }

@@ -45,7 +45,7 @@ pub(super) fn needs(config: &Mixer) -> Vec<OpFeature> {
     match config {
         Mixer::Attention(attention) => attention::needs(attention),
         Mixer::Mla(_) => mla::needs(),
-        Mixer::GatedDelta(_) => gated_delta::needs(),
+        Mixer::GatedDelta(delta) => gated_delta::needs(delta),
     }
 }
 

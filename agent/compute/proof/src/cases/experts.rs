@@ -1,9 +1,9 @@
 //! A mixture of experts: the choice, the experts' feed-forwards, and what is added in the end.
 
-use super::{Subject, rounded, values};
+use super::{Subject, matrix, rounded, values};
 use pd_compute::{
     Backend, DType, Epilogue, ExpertBias, ExpertSource, MoeExperts, MoeFinish, MoeRoute, Routing,
-    SharedRows, WeightFormat, WeightSource,
+    SharedRows,
 };
 
 /// Shapes, and what is there.
@@ -115,7 +115,7 @@ fn packed<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> B::Experts {
         ..
     } = *case;
     #[allow(clippy::cast_precision_loss, reason = "test values are small")]
-    let matrix = |seed, k: usize| {
+    let scaled = |seed, k: usize| {
         let scale = 1.0 / (k as f32).sqrt();
         let values = values(seed, hidden * width).into_iter();
         rounded(dtype, values.map(|v| v * scale).collect())
@@ -123,26 +123,18 @@ fn packed<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> B::Experts {
     let matrices: Vec<_> = (0..num_experts as u64)
         .map(|e| {
             [
-                matrix(100 + e, hidden),
-                matrix(200 + e, hidden),
-                matrix(300 + e, width),
+                scaled(100 + e, hidden),
+                scaled(200 + e, hidden),
+                scaled(300 + e, width),
             ]
         })
         .collect();
-    let source = |n, k, values| WeightSource {
-        name: "expert",
-        format: WeightFormat::F32,
-        n,
-        k,
-        bytes: bytemuck::cast_slice(values),
-        scales: &[],
-    };
     let sources: Vec<_> = matrices
         .iter()
         .map(|[gate, up, down]| ExpertSource {
-            gate: source(width, hidden, gate),
-            up: source(width, hidden, up),
-            down: source(hidden, width, down),
+            gate: matrix("gate", hidden, gate),
+            up: matrix("up", hidden, up),
+            down: matrix("down", width, down),
         })
         .collect();
     subject.backend.pack_experts(&sources).expect("they fit")

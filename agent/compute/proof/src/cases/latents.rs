@@ -1,9 +1,9 @@
 //! Latent attention: from the products of a prompt's rows to what heads make of its latents.
 
-use super::{Subject, rounded, values};
+use super::{Subject, matrix, rounded, values};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, HeadLinear, HeadRows, KvCutView, KvGroupView,
-    KvScales, MlaPrep, Reach, RopeTable, WeightFormat, WeightSource,
+    KvScales, MlaPrep, Reach, RopeTable,
 };
 
 /// One sequence, all of whose rows are queries.
@@ -52,14 +52,7 @@ impl LatentsCase {
         let weights: Vec<Vec<f32>> = (0..self.heads)
             .map(|head| rounded(self.dtype, values(seed + head as u64, n * k)))
             .collect();
-        let parts = weights.iter().map(|weight| WeightSource {
-            name: "heads",
-            format: WeightFormat::F32,
-            n,
-            k,
-            bytes: bytemuck::cast_slice(weight),
-            scales: &[],
-        });
+        let parts = weights.iter().map(|weight| matrix("heads", k, weight));
         let packed = subject
             .backend
             .pack_linear(&parts.collect::<Vec<_>>(), false);
@@ -85,11 +78,16 @@ impl LatentsCase {
         }
     }
 
-    /// Pages in order, and a slot of its own for each row.
+    /// Pages from the last to the first, and a slot of its own for each row.
     fn batch<B: Backend>(&self, subject: &Subject<B>) -> BatchView<B> {
         let count = |len: usize| -> Vec<u32> { (0..u32::try_from(len).expect("small")).collect() };
         let rows = count(self.rows);
         let len = u32::try_from(self.rows).expect("small");
+        let mut pages = count(self.rows.div_ceil(PAGE_SIZE));
+        pages.reverse();
+        let page_size = u32::try_from(PAGE_SIZE).expect("small");
+        let slot_of = |row: &u32| pages[(row / page_size) as usize] * page_size + row % page_size;
+        let slots: Vec<u32> = rows.iter().map(slot_of).collect();
         BatchView {
             num_tokens: self.rows,
             num_seqs: 1,
@@ -97,9 +95,9 @@ impl LatentsCase {
             positions: subject.words(&rows),
             q_indptr: subject.words(&[0, len]),
             kv_lens: subject.words(&[len]),
-            page_table: subject.words(&count(self.rows.div_ceil(PAGE_SIZE))),
-            page_table_stride: self.rows.div_ceil(PAGE_SIZE),
-            out_slots: subject.words(&rows),
+            page_table: subject.words(&pages),
+            page_table_stride: pages.len(),
+            out_slots: subject.words(&slots),
         }
     }
 

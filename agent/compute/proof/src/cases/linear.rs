@@ -1,9 +1,7 @@
 //! The linear op.
 
-use super::{Subject, rounded, values};
-use pd_compute::{
-    Backend, DType, Epilogue, Linear, RmsNorm, WeightFormat, WeightSource, WriteMode,
-};
+use super::{Subject, matrix, rounded, values};
+use pd_compute::{Backend, DType, Epilogue, Linear, RmsNorm, WriteMode};
 
 /// A call of `linear`: rows of x, n of the weight, k of both.
 #[derive(Clone, Copy, Debug)]
@@ -81,23 +79,13 @@ fn multiply<B: Backend>(
     let weight = rounded(dtype, scaled(1, n * k));
     let x = rounded(dtype, values(2, rows * k));
     let (first, second) = weight.split_at(n / 2 * k);
-    let part = |name, values| WeightSource {
-        name,
-        format: WeightFormat::F32,
-        n: n / 2,
-        k,
-        bytes: bytemuck::cast_slice(values),
-        scales: &[],
-    };
-    let whole = WeightSource {
-        n,
-        ..part("whole", &weight)
-    };
     let weight = if epilogue.joins_pairs() {
-        let parts = [part("gate", first), part("up", second)];
+        let parts = [matrix("gate", k, first), matrix("up", k, second)];
         subject.backend.pack_linear(&parts, true)
     } else {
-        subject.backend.pack_linear(&[whole], false)
+        subject
+            .backend
+            .pack_linear(&[matrix("whole", k, &weight)], false)
     };
     let out_len = epilogue.out_len(n);
     let out_dtype = if to_f32 { DType::F32 } else { subject.dtype() };

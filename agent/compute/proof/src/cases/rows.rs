@@ -1,10 +1,10 @@
 //! Ops on rows: embedding, norm, rotary table, gathering, and the qkv preparation.
 
 use super::attention::KvShape;
-use super::{Subject, rounded, values};
+use super::{Subject, matrix, rounded, values};
 use pd_compute::{
     Backend, BatchView, DType, Embed, GatherRows, KvGroupView, KvScales, NO_ROW, QkvPrep, RmsNorm,
-    RopeTable, WeightFormat, WeightSource, WriteMode,
+    RopeTable, WriteMode,
 };
 
 /// Rows of an embedding table.
@@ -16,14 +16,7 @@ pub fn embed<B: Backend>(
     ids: &[u32],
 ) -> Vec<f32> {
     let table = values(1, vocab * hidden);
-    let source = WeightSource {
-        name: "embed",
-        format: WeightFormat::F32,
-        n: vocab,
-        k: hidden,
-        bytes: bytemuck::cast_slice(&table),
-        scales: &[],
-    };
+    let source = matrix("embed", hidden, &table);
     let table = subject.backend.pack_embedding(&source).expect("it fits");
     let out = subject.zeros(subject.dtype(), ids.len() * hidden);
     subject.backend.embed(Embed {

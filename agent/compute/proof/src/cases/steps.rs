@@ -1,9 +1,7 @@
 //! Steps that come again: rows are gathered and multiplied twice, the second time by a larger weight.
 
-use super::{Subject, values};
-use pd_compute::{
-    Backend, DType, Epilogue, GatherRows, Linear, NO_ROW, WeightFormat, WeightSource,
-};
+use super::{Subject, matrix, values};
+use pd_compute::{Backend, DType, Epilogue, GatherRows, Linear, NO_ROW};
 
 const K: usize = 64;
 const SRC_ROWS: usize = 100;
@@ -31,14 +29,7 @@ impl<B: Backend> Steps<B> {
     pub fn new(subject: &Subject<B>, rows_max: usize) -> Self {
         let weight = |n: usize| {
             let weight = values(n as u64, n * K);
-            let source = WeightSource {
-                name: "weight",
-                format: WeightFormat::F32,
-                n,
-                k: K,
-                bytes: bytemuck::cast_slice(&weight),
-                scales: &[],
-            };
+            let source = matrix("weight", K, &weight);
             let packed = subject.backend.pack_linear(&[source], false);
             packed.expect("it fits")
         };

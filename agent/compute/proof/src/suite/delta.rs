@@ -7,7 +7,7 @@ use crate::cases::delta::{self, DeltaShape};
 use crate::cases::reference;
 use pd_compute::{DType, OpFeature};
 
-const SHAPES: [DeltaShape; 2] = [
+const SHAPES: [DeltaShape; 3] = [
     DeltaShape {
         num_k_heads: 2,
         num_v_heads: 4,
@@ -21,6 +21,14 @@ const SHAPES: [DeltaShape; 2] = [
         k_dim: 128,
         v_dim: 128,
         taps: 4,
+    },
+    // Long k heads, and v heads that end within a warp's columns.
+    DeltaShape {
+        num_k_heads: 1,
+        num_v_heads: 1,
+        k_dim: 136,
+        v_dim: 20,
+        taps: 3,
     },
 ];
 

@@ -1,10 +1,8 @@
 //! Kernels may start before those before them have ended; what they compute says that they did not go on too early.
 
 use super::Device;
-use crate::cases::{Subject, values};
-use pd_compute::{
-    Backend, DType, Epilogue, Linear, RmsNorm, Ticket, WeightFormat, WeightSource, WriteMode,
-};
+use crate::cases::{Subject, matrix, values};
+use pd_compute::{Backend, DType, Epilogue, Linear, RmsNorm, Ticket, WriteMode};
 
 const HIDDEN: usize = 128;
 const WIDE: usize = 384;
@@ -31,14 +29,7 @@ impl<B: Backend> Chain<B> {
             let values = values(seed, parts * n * k);
             let sources: Vec<_> = values
                 .chunks_exact(n * k)
-                .map(|part| WeightSource {
-                    name: "part",
-                    format: WeightFormat::F32,
-                    n,
-                    k,
-                    bytes: bytemuck::cast_slice(part),
-                    scales: &[],
-                })
+                .map(|part| matrix("part", k, part))
                 .collect();
             let packed = subject.backend.pack_linear(&sources, parts > 1);
             packed.expect("test weights fit")

@@ -2,8 +2,9 @@
 
 use super::*;
 use pd_compute::{
-    BatchView, CausalConv, CopyDirection, CopyStates, DeviceBuffer, Epilogue, ExpertSource,
-    GdnScan, MoeExperts, NO_SLOT, StateRows, StateTensorView, StateView, Strided,
+    AttnPaged, AttnValues, BatchView, CausalConv, CopyDirection, CopyStates, DeviceBuffer,
+    Epilogue, ExpertSource, GdnScan, KvCutView, KvGroupView, KvScales, MoeExperts, NO_SLOT,
+    OpFeature, OpNeeds, StateRows, StateTensorView, StateView, Strided,
 };
 
 fn started() -> Subject<CudaBackend> {
@@ -21,14 +22,7 @@ fn an_expert_that_does_not_exist_faults_the_stream() {
     for rows in [1, 100] {
         let subject = started();
         let values = [0.5f32; 64];
-        let matrix = WeightSource {
-            name: "expert",
-            format: WeightFormat::F32,
-            n: 8,
-            k: 8,
-            bytes: bytemuck::cast_slice(&values),
-            scales: &[],
-        };
+        let matrix = matrix("expert", 8, &values);
         let expert = ExpertSource {
             gate: matrix,
             up: matrix,
@@ -174,4 +168,67 @@ fn a_state_that_is_copied_to_no_slot_faults_the_stream() {
         fault_of(&subject),
         "op copy_states faulted: state slot 7 is beyond the 3; the queue runs nothing after it"
     );
+}
+
+#[test]
+fn what_kernels_do_not_take_is_refused_before_weights_are_read() {
+    let refused = |feature| {
+        let needs = OpNeeds {
+            features: [OpFeature::GatedDelta, feature].into(),
+            kv: Vec::new(),
+        };
+        let checked = started().backend.check_ops(&needs);
+        checked.map_err(|error| error.to_string())
+    };
+    assert_eq!(refused(OpFeature::LatentAttention), Ok(()));
+    let said = refused(OpFeature::LongDeltaKeys).unwrap_err();
+    let expected =
+        "the CUDA backend lacks gated delta layers with k heads of more than 256 elements";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+/// More queries than an axis of a grid but the first has blocks. None sees a key, and nothing waits for them.
+#[test]
+fn latents_of_the_longest_steps_are_launched() {
+    let (rows, dim) = ((1 << 16) + 1, 16);
+    let subject = HOPPER.start(DType::BF16, false);
+    let zeros = |len| subject.zeros(DType::BF16, len);
+    let cut = KvCutView::page_first(zeros(16 * dim), 0..1, 1, 1, 16, dim);
+    let words = subject.words(&vec![0; rows]);
+    let batch = BatchView {
+        num_tokens: rows,
+        num_seqs: 1,
+        token_ids: words.clone(),
+        positions: words.clone(),
+        q_indptr: subject.words(&[0, 1 << 16 | 1]),
+        kv_lens: subject.words(&[0]),
+        page_table: subject.words(&[0]),
+        page_table_stride: 1,
+        out_slots: words,
+    };
+    subject.backend.attn_paged(AttnPaged {
+        q: &zeros(rows * dim),
+        q_row_stride: dim,
+        num_q_heads: 1,
+        scale: 1.0,
+        batch: &batch,
+        kv: &KvGroupView {
+            dtype: DType::BF16,
+            page_size: 16,
+            num_pages: 1,
+            num_kv_heads: 1,
+            head_dim: dim,
+            tensors: 1,
+            cuts: [cut].into(),
+        },
+        kv_scales: KvScales::ONE,
+        layer: 0,
+        window: None,
+        sinks: None,
+        softcap: None,
+        values: AttnValues::OfKey(8),
+        gate: None,
+        out: &zeros(rows * 8),
+    });
+    assert_eq!(subject.backend.health().err(), None);
 }

@@ -10,8 +10,8 @@ use pd_compute::{
     Backend, ComputeError, DType, Embed, ExportHandle, Reach, Ticket, WeightFormat, WeightSource,
 };
 use pd_compute_proof::EmulatedDriver;
-use pd_compute_proof::cases::Subject;
 use pd_compute_proof::cases::steps::{Steps, indices};
+use pd_compute_proof::cases::{Subject, matrix};
 use pd_compute_proof::speed::{ModelShape, Plan, measure};
 use pd_compute_proof::suite::{Device, checks};
 use std::sync::Arc;
@@ -286,14 +286,7 @@ fn all_that_comes_after_a_fault_reports_the_fault() {
          after it"
     );
     let values = [1.0f32; 16];
-    let source = WeightSource {
-        name: "late",
-        format: WeightFormat::F32,
-        n: 2,
-        k: 8,
-        bytes: bytemuck::cast_slice(&values),
-        scales: &[],
-    };
+    let source = matrix("late", 8, &values);
     driver.refuse("cuMemHostAlloc", 0);
     backend.upload(&buffer, &[1u32]);
     assert_eq!(backend.read(&buffer).wait().unwrap_err(), first);

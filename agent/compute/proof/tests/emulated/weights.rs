@@ -45,14 +45,7 @@ fn weights_of_many_parts_are_packed_row_by_row() {
     // Exact in bfloat16 below 256.
     let value = |row: usize| f32::from(u8::try_from(row % 251).unwrap());
     let values: Vec<f32> = (0..ROWS * COLUMNS).map(|i| value(i / COLUMNS)).collect();
-    let source = WeightSource {
-        name: "table",
-        format: WeightFormat::F32,
-        n: ROWS,
-        k: COLUMNS,
-        bytes: bytemuck::cast_slice(&values),
-        scales: &[],
-    };
+    let source = matrix("table", COLUMNS, &values);
     let table = backend.pack_embedding(&source).unwrap();
     let ids: Vec<u32> = (0..u32::try_from(ROWS).unwrap()).collect();
     let token_ids = backend.alloc("ids", DType::U32, ROWS).unwrap();

@@ -22,7 +22,7 @@ const TASKS_PER_THREAD: usize = 4;
 pub struct LinearTask {
     pub rows: Range<usize>,
     pub blocks: Range<usize>,
-    /// That of the tasks that multiply the same activations, which a thread arranges once for all it runs in turn.
+    /// Tasks of one run multiply the same activations; a thread arranges them once.
     pub run: Option<RunId>,
 }
 
@@ -31,7 +31,7 @@ pub struct LinearTask {
 pub struct RunId(NonZero<u64>);
 
 /// A grid of tasks that cover one run of a product without overlap.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct LinearTasks {
     run: RunId,
     rows: usize,

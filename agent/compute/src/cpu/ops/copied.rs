@@ -34,8 +34,7 @@ impl Copied {
         match self {
             // SAFETY: promised by the caller.
             Self::ToHost { pool, host } => unsafe {
-                host.slice_mut(in_host)
-                    .copy_from_slice(pool.slice_mut(in_pool));
+                host.slice_mut(in_host).copy_from_slice(pool.slice(in_pool));
             },
             // SAFETY: promised by the caller.
             Self::ToPool { pool, host } => unsafe {

@@ -202,6 +202,17 @@ struct MoeRouteArgs {
 };
 enum Scores : uint32_t { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2 };
 
+// Which experts of a layer are here; others are another rank's.
+struct LocalExperts {
+  uint32_t num_experts;
+  uint32_t first;
+  uint32_t count;
+  uint32_t pad;
+  // Its number among those here, `count` or more of one that is not.
+  DEVICE uint32_t of(uint32_t id) const { return id - first; }
+  DEVICE bool has(uint32_t id) const { return of(id) < count; }
+};
+
 // Choices of one expert that are multiplied together; none where `rows` is 0.
 struct ExpertTile {
   uint32_t expert;  // among those that are here
@@ -217,14 +228,11 @@ struct ExpertTilesArgs {
   uint32_t* rows;     // of each sorted choice
   uint32_t* choices;  // the sorted ones
   Fault* fault;
+  LocalExperts experts;
   uint32_t num_choices;
   uint32_t top_k;
-  uint32_t num_experts;
-  uint32_t first_expert;
-  uint32_t count;  // of experts that are here
   uint32_t tile_rows;
   uint32_t tiles_max;
-  uint32_t pad;
 };
 
 struct ExpertLinearArgs {
@@ -234,10 +242,9 @@ struct ExpertLinearArgs {
   const uint32_t* x_rows;    // of each sorted choice
   const uint32_t* out_rows;  // of each sorted choice
   Fault* fault;
+  LocalExperts experts;
   uint32_t x_divisor;  // choices for each row of x
-  uint32_t num_experts;
-  uint32_t first_expert;
-  uint32_t count;
+  uint32_t pad;
 };
 
 struct MoeCombineArgs {
@@ -245,12 +252,9 @@ struct MoeCombineArgs {
   const uint32_t* chosen;
   const float* weights;
   void* sums;  // [rows][hidden]
+  LocalExperts experts;
   uint32_t hidden;
   uint32_t top_k;
-  uint32_t num_experts;
-  uint32_t first_expert;
-  uint32_t count;
-  uint32_t pad;
 };
 
 struct MoeFinishArgs {
@@ -323,10 +327,10 @@ struct GatedNormArgs {
   const void* z;
   const float* weight;
   uint64_t z_row_stride;
-  uint32_t rows;
   uint32_t num_heads;
   uint32_t head_dim;
   float eps;
+  uint32_t pad;
 };
 
 // Whole states; `host` is memory of the host that the device reaches.

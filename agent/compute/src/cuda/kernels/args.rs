@@ -192,6 +192,16 @@ pub(in crate::cuda) struct MoeRouteArgs {
     pub(in crate::cuda) pad: u32,
 }
 
+/// Which experts of a layer are here.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(in crate::cuda) struct LocalExperts {
+    pub(in crate::cuda) num_experts: u32,
+    pub(in crate::cuda) first: u32,
+    pub(in crate::cuda) count: u32,
+    pub(in crate::cuda) pad: u32,
+}
+
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(in crate::cuda) struct ExpertTilesArgs {
@@ -200,14 +210,11 @@ pub(in crate::cuda) struct ExpertTilesArgs {
     pub(in crate::cuda) rows: u64,
     pub(in crate::cuda) choices: u64,
     pub(in crate::cuda) fault: u64,
+    pub(in crate::cuda) experts: LocalExperts,
     pub(in crate::cuda) num_choices: u32,
     pub(in crate::cuda) top_k: u32,
-    pub(in crate::cuda) num_experts: u32,
-    pub(in crate::cuda) first_expert: u32,
-    pub(in crate::cuda) count: u32,
     pub(in crate::cuda) tile_rows: u32,
     pub(in crate::cuda) tiles_max: u32,
-    pub(in crate::cuda) pad: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -219,10 +226,9 @@ pub(in crate::cuda) struct ExpertLinearArgs {
     pub(in crate::cuda) x_rows: u64,
     pub(in crate::cuda) out_rows: u64,
     pub(in crate::cuda) fault: u64,
+    pub(in crate::cuda) experts: LocalExperts,
     pub(in crate::cuda) x_divisor: u32,
-    pub(in crate::cuda) num_experts: u32,
-    pub(in crate::cuda) first_expert: u32,
-    pub(in crate::cuda) count: u32,
+    pub(in crate::cuda) pad: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -232,12 +238,9 @@ pub(in crate::cuda) struct MoeCombineArgs {
     pub(in crate::cuda) chosen: u64,
     pub(in crate::cuda) weights: u64,
     pub(in crate::cuda) sums: u64,
+    pub(in crate::cuda) experts: LocalExperts,
     pub(in crate::cuda) hidden: u32,
     pub(in crate::cuda) top_k: u32,
-    pub(in crate::cuda) num_experts: u32,
-    pub(in crate::cuda) first_expert: u32,
-    pub(in crate::cuda) count: u32,
-    pub(in crate::cuda) pad: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -319,10 +322,10 @@ pub(in crate::cuda) struct GatedNormArgs {
     pub(in crate::cuda) z: u64,
     pub(in crate::cuda) weight: u64,
     pub(in crate::cuda) z_row_stride: u64,
-    pub(in crate::cuda) rows: u32,
     pub(in crate::cuda) num_heads: u32,
     pub(in crate::cuda) head_dim: u32,
     pub(in crate::cuda) eps: f32,
+    pub(in crate::cuda) pad: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -20,9 +20,10 @@ struct LatentKey {
 template <typename T, typename Kv>
 DEVICE void attend_latent(const AttnArgs& args) {
   constexpr uint32_t STATE = DIM_MAX + 2;
-  SHARED(float, states);  // [LATENT_WARPS][HEADS][STATE]: largest score, sum of weights, weighted sum of values
+  SHARED(float, partials);  // [LATENT_WARPS][HEADS][STATE]: largest score, sum of weights, weighted sum of values
   const KvLayer& kv = args.kv;
-  uint32_t token = blockIdx.y, lane = lane_id(), q_head = blockIdx.x * HEADS;
+  uint32_t tiles = ceil_div(args.num_q_heads, HEADS), token = blockIdx.x / tiles, lane = lane_id();
+  uint32_t q_head = blockIdx.x % tiles * HEADS;
   uint32_t heads = min_of(args.num_q_heads - q_head, HEADS);
   Query query = find_query(args.batch, token);
   Pages pages(args, query.seq);
@@ -81,7 +82,7 @@ DEVICE void attend_latent(const AttnArgs& args) {
 
 #pragma unroll
   for (uint32_t h = 0; h < HEADS; ++h) {
-    float* state = states + (warp_id() * HEADS + h) * STATE;
+    float* state = partials + (warp_id() * HEADS + h) * STATE;
     if (lane == 0) {
       state[0] = largest[h];
       state[1] = sums[h];
@@ -96,20 +97,13 @@ DEVICE void attend_latent(const AttnArgs& args) {
   T* out = static_cast<T*>(args.out) + (uint64_t(token) * args.num_q_heads + q_head) * args.value_dim;
   for (uint32_t at = threadIdx.x; at < heads * args.value_dim; at += blockDim.x) {
     uint32_t h = at / args.value_dim, i = at % args.value_dim;
-    float most = NO_SCORE, sum = 0.0f, value = 0.0f;
-    for (uint32_t w = 0; w < LATENT_WARPS; ++w) most = fmaxf(most, states[(w * HEADS + h) * STATE]);
-    for (uint32_t w = 0; w < LATENT_WARPS; ++w) {
-      const float* state = states + (w * HEADS + h) * STATE;
-      float keep = weight_of(state[0], most);
-      sum += keep * state[1];
-      value += keep * state[2 + i];
-    }
-    out[at] = from_float<T>(sum > 0.0f ? value / sum : 0.0f);
+    Folded all = fold_warps<LATENT_WARPS, HEADS, STATE>(partials, h, i);
+    out[at] = from_float<T>(all.sum > 0.0f ? all.value / all.sum : 0.0f);
   }
 }
 
 }  // namespace
 
-// Grid: query heads / HEADS, tokens. Shared memory: LATENT_WARPS · HEADS · (DIM_MAX + 2) floats.
+// Grid: tokens · query heads / HEADS, of which a token has neighbours. Shared memory: LATENT_WARPS · HEADS · (DIM_MAX + 2) floats.
 KERNEL(pd_attend_latent_bf16, AttnArgs, LATENT_WARPS * 32) { attend_latent<bf16, bf16>(args); }
 KERNEL(pd_attend_latent_f32, AttnArgs, LATENT_WARPS * 32) { attend_latent<float, float>(args); }

@@ -176,25 +176,18 @@ DEVICE void attend_token(const AttnArgs& args) {
   uint64_t place = (uint64_t(token) * args.num_q_heads + q_head) * args.splits;
   for (uint32_t at = threadIdx.x; at < heads * kv.head_dim; at += blockDim.x) {
     uint32_t h = at / kv.head_dim, i = at % kv.head_dim;
-    float largest = NO_SCORE, sum = 0.0f, out = 0.0f;
-    for (uint32_t w = 0; w < TOKEN_WARPS; ++w) largest = fmaxf(largest, states[(w * HEADS + h) * STATE]);
-    for (uint32_t w = 0; w < TOKEN_WARPS; ++w) {
-      const float* state = states + (w * HEADS + h) * STATE;
-      float keep = weight_of(state[0], largest);
-      sum += keep * state[1];
-      out += keep * state[2 + i];
-    }
+    Folded all = fold_warps<TOKEN_WARPS, HEADS, STATE>(states, h, i);
     if (splits == 1) {
-      Sunk sunk = with_sink<FORMED>(args, q_head + h, largest, sum);
-      float mean = sunk.sum > 0.0f ? out * sunk.keep / sunk.sum : 0.0f;
+      Sunk sunk = with_sink<FORMED>(args, q_head + h, all.largest, all.sum);
+      float mean = sunk.sum > 0.0f ? all.value * sunk.keep / sunk.sum : 0.0f;
       out_row[at] = from_float<T>(mean * gate_of<FORMED, T>(args, token, q_head * kv.head_dim + at));
     } else {
       float* partial = args.partials + (place + uint64_t(h) * args.splits + blockIdx.x) * state_len;
       if (i == 0) {
-        partial[0] = largest;
-        partial[1] = sum;
+        partial[0] = all.largest;
+        partial[1] = all.sum;
       }
-      partial[2 + i] = out;
+      partial[2 + i] = all.value;
     }
   }
   if (splits == 1) return;

@@ -57,7 +57,7 @@ struct Pages {
 
 struct Query {
   uint32_t seq;
-  // Keys that this query sees; 0 for a padding row.
+  // Keys that this query sees; 0 where a sequence has fewer keys than queries.
   uint32_t num_keys;
 };
 
@@ -82,6 +82,25 @@ DEVICE Query find_query(const Batch& batch, uint32_t token) {
 
 // 2^(x − largest), 0 where there was no score.
 DEVICE float weight_of(float x, float largest) { return x == NO_SCORE ? 0.0f : exp2_fast(x - largest); }
+
+struct Folded {
+  float largest, sum, value;
+};
+
+// Element `i` of head `h` over the results of a block's warps, in their order: each has its largest score, the sum of
+// weights, and the weighted sum of values.
+template <uint32_t WARPS, uint32_t HEADS, uint32_t STATE>
+DEVICE Folded fold_warps(const float* partials, uint32_t h, uint32_t i) {
+  Folded all = {NO_SCORE, 0.0f, 0.0f};
+  for (uint32_t w = 0; w < WARPS; ++w) all.largest = fmaxf(all.largest, partials[(w * HEADS + h) * STATE]);
+  for (uint32_t w = 0; w < WARPS; ++w) {
+    const float* partial = partials + (w * HEADS + h) * STATE;
+    float keep = weight_of(partial[0], all.largest);
+    all.sum += keep * partial[1];
+    all.value += keep * partial[2 + i];
+  }
+  return all;
+}
 
 // Kernels that are not FORMED have no window, cap, sinks or gate, and no code for them.
 

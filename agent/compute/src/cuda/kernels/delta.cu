@@ -63,7 +63,17 @@ DEVICE void causal_conv(const CausalConvArgs& args) {
     if (!state) return;
     for (uint32_t i = 0; i < kept; ++i) state[place + i * tensor.head_channels] = from_float<T>(input(done + i));
   };
-  for (uint32_t row = 0; row < len; ++row) keep(row + 1, states.snapshot[begin + row]);
+  // Few rows have one, so their slots come several at a time.
+  constexpr uint32_t AHEAD = 8;
+  for (uint32_t row = 0; row < len; row += AHEAD) {
+    uint32_t slots[AHEAD];
+#pragma unroll
+    for (uint32_t i = 0; i < AHEAD; ++i) slots[i] = row + i < len ? states.snapshot[begin + row + i] : NONE;
+#pragma unroll
+    for (uint32_t i = 0; i < AHEAD; ++i) {
+      if (slots[i] != NONE) keep(row + i + 1, slots[i]);
+    }
+  }
   keep(len, states.write[seq]);
 }
 

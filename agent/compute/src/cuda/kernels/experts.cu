@@ -44,12 +44,12 @@ DEVICE bool find_rows(const ExpertLinearArgs& args, uint32_t tile, LinearArgs& p
     rows = ChosenRows{args.x_rows + found.first, args.out_rows + found.first, 0, 0};
   } else {
     uint32_t id = args.chosen[tile];
-    if (id >= args.num_experts && threadIdx.x == 0) {
-      report_fault(args.fault, OP_MOE_EXPERTS, FAULT_EXPERT, id, args.num_experts);
+    uint32_t num_experts = args.experts.num_experts;
+    if (id >= num_experts && threadIdx.x == 0) {
+      report_fault(args.fault, OP_MOE_EXPERTS, FAULT_EXPERT, id, num_experts);
     }
-    // Of another rank, if it is none of those here.
-    expert = id - args.first_expert;
-    if (expert >= args.count) return false;
+    if (!args.experts.has(id)) return false;
+    expert = args.experts.of(id);
     product.rows = 1;
     rows = ChosenRows{nullptr, nullptr, tile / args.x_divisor, tile};
   }

@@ -91,12 +91,12 @@ KERNEL(pd_mla_prep_bf16, MlaPrepArgs, PREP_THREADS) { mla_prep<bf16, bf16>(args)
 KERNEL(pd_mla_prep_f32, MlaPrepArgs, PREP_THREADS) { mla_prep<float, float>(args); }
 
 // Grid: rows and columns by what a block makes, heads. Shared memory: as the linears of linear.cu.
-KERNEL(pd_head_linear_8x16_bf16, HeadLinearArgs, 256) {
+KERNEL_EARLY(pd_head_linear_8x16_bf16, HeadLinearArgs, 256) {
   LinearArgs product;
   HeadRows places = find_head<bf16>(args, blockIdx.z, product);
   linear_few<8, 16, 3, 8, false, bf16>(product, places, blockIdx.x * 8);
 }
-KERNEL(pd_head_linear_32x32_bf16, HeadLinearArgs, 256) {
+KERNEL_EARLY(pd_head_linear_32x32_bf16, HeadLinearArgs, 256) {
   LinearArgs product;
   HeadRows places = find_head<bf16>(args, blockIdx.z, product);
   linear_few<32, 32, 3, 4, false, bf16>(product, places, blockIdx.x * 32);

@@ -1,4 +1,4 @@
-// Mixtures of experts, but for their linears (experts.cu): who goes where, and what is added up.
+// Mixtures of experts, but for their linears (experts.cu): routing, tiles of sorted choices, and weighted sums.
 #include "args.cuh"
 
 using namespace pd;
@@ -9,7 +9,7 @@ constexpr uint32_t ROUTE_WARPS = 4;
 // Added to a sum of weights before they are divided by it, as sigmoids may all be 0.
 constexpr float LEAST_WEIGHT_SUM = 1e-20f;
 
-// What orders as the values do; what is no number is the smallest. 0 is below all.
+// Orders as the values do, and NaN as −∞. 0 is below all.
 DEVICE uint32_t key_of(float value) { return ordered(value == value ? value : -INFINITY); }
 
 // Takes the largest of the keys, of equal ones the first, and leaves 0 in its place. A lane writes every 32nd key, and
@@ -133,11 +133,11 @@ KERNEL(pd_expert_tiles, ExpertTilesArgs, EXPERTS_MAX) {
   uint32_t expert = threadIdx.x;
   counts[expert] = 0;
   __syncthreads();
-  auto local = [&](uint32_t choice) { return args.chosen[choice] - args.first_expert; };
+  const LocalExperts& experts = args.experts;
   for (uint32_t c = threadIdx.x; c < args.num_choices; c += blockDim.x) {
     uint32_t id = args.chosen[c];
-    if (id >= args.num_experts) report_fault(args.fault, OP_MOE_EXPERTS, FAULT_EXPERT, id, args.num_experts);
-    if (local(c) < args.count) atomic_add(&counts[local(c)], 1);
+    if (id >= experts.num_experts) report_fault(args.fault, OP_MOE_EXPERTS, FAULT_EXPERT, id, experts.num_experts);
+    if (experts.has(id)) atomic_add(&counts[experts.of(id)], 1);
   }
   __syncthreads();
   uint32_t count = counts[expert], tiles = ceil_div(count, args.tile_rows);
@@ -152,8 +152,8 @@ KERNEL(pd_expert_tiles, ExpertTilesArgs, EXPERTS_MAX) {
   counts[expert] = before[0];
   __syncthreads();
   for (uint32_t c = threadIdx.x; c < args.num_choices; c += blockDim.x) {
-    if (local(c) >= args.count) continue;
-    uint32_t place = atomic_add(&counts[local(c)], 1);
+    if (!experts.has(args.chosen[c])) continue;
+    uint32_t place = atomic_add(&counts[experts.of(args.chosen[c])], 1);
     args.choices[place] = c;
     args.rows[place] = c / args.top_k;
   }
@@ -177,7 +177,7 @@ DEVICE void combine(const MoeCombineArgs& args) {
   for (uint32_t i = threadIdx.x; i < args.top_k; i += blockDim.x) {
     uint32_t id = args.chosen[first + i];
     weights[i] = args.weights[first + i];
-    shares[i] = id - args.first_expert < args.count ? SHARES * id / args.num_experts : NONE;
+    shares[i] = args.experts.has(id) ? SHARES * id / args.experts.num_experts : NONE;
   }
   __syncthreads();
   if (column >= args.hidden) return;

@@ -30,9 +30,10 @@ pub(super) fn attn_latent(
     };
     let heads = op.num_q_heads.div_ceil(ATTN_LATENT_HEADS);
     let warps = kernel.threads() as usize / 32;
-    let states = warps * ATTN_LATENT_HEADS * (ATTN_LATENT_DIM_MAX + 2);
-    let grid = [to_u32(heads), to_u32(op.batch.num_tokens), 1];
-    shared.launch(kernel, grid, 4 * states, &args_of(shared, op))
+    let partials = warps * ATTN_LATENT_HEADS * (ATTN_LATENT_DIM_MAX + 2);
+    // Other axes than the first end at 65,535, and a prompt may be longer.
+    let grid = [to_u32(heads * op.batch.num_tokens), 1, 1];
+    shared.launch(kernel, grid, 4 * partials, &args_of(shared, op))
 }
 
 /// Whether the kernel takes latents, with their keys, of so many elements.

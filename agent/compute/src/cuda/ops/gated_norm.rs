@@ -24,10 +24,10 @@ pub(in crate::cuda) fn gated_norm(
             .weight
             .addr_of("gated_norm weight", &[DType::F32], head_dim),
         z_row_stride: op.z.row_stride as u64,
-        rows: to_u32(op.rows),
         num_heads: to_u32(op.num_heads),
         head_dim: to_u32(head_dim),
         eps: op.eps,
+        pad: 0,
     };
     let kernel = if dtype == DType::F32 {
         Kernel::GatedNormF32

@@ -67,7 +67,7 @@ pub(in crate::cuda) fn gdn_scan(
 /// The kernel, the longest k head that it takes, and the columns that a warp has.
 ///
 /// # Panics
-/// When none takes them.
+/// When none takes them: [`OpFeature::LongDeltaKeys`](crate::ops::OpFeature::LongDeltaKeys).
 fn kernel_of(dtype: DType, k_dim: usize) -> (Kernel, usize, usize) {
     const COLUMNS: usize = DELTA_SCAN_COLUMNS;
     let (bf16, f32, k_max, columns) = match k_dim {

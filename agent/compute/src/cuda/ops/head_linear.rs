@@ -4,7 +4,7 @@ use super::linear;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
-    FEW_ROWS, FewRows, HeadLinearArgs, Kernel, LINEAR_ROWS_F32, LinearArgs, to_u32,
+    FEW_8X16, FEW_32X32, HeadLinearArgs, Kernel, LINEAR_ROWS_F32, LinearArgs, to_u32,
 };
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
@@ -14,8 +14,6 @@ pub(in crate::cuda) fn head_linear(
     shared: &Shared,
     op: &HeadLinear<'_, CudaBackend>,
 ) -> Result<(), DriverError> {
-    const FEW: &FewRows = &FEW_ROWS[1];
-    const MORE: &FewRows = &FEW_ROWS[4];
     let (dtype, rows, heads) = (shared.config.dtype, op.rows, op.heads);
     let (n, k) = (op.out_len(), op.weight.k);
     let (x_stride, out_stride) = (op.x.head_stride, op.out.head_stride);
@@ -46,15 +44,15 @@ pub(in crate::cuda) fn head_linear(
         ];
         return shared.launch(Kernel::HeadLinearFullF32, grid, 0, &args);
     }
-    let (kernel, tile) = if rows <= FEW.rows {
-        (Kernel::HeadLinear8x16Bf16, FEW)
+    let (kernel, tile) = if rows <= FEW_8X16.rows {
+        (Kernel::HeadLinear8x16Bf16, FEW_8X16)
     } else {
-        (Kernel::HeadLinear32x32Bf16, MORE)
+        (Kernel::HeadLinear32x32Bf16, FEW_32X32)
     };
     let grid = [
         to_u32(rows.div_ceil(tile.rows)),
         to_u32(n.div_ceil(tile.columns)),
         to_u32(heads),
     ];
-    shared.launch(kernel, grid, linear::few_rows_bytes(tile, k), &args)
+    shared.launch(kernel, grid, linear::few_rows_bytes(&tile, k), &args)
 }

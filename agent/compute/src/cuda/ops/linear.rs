@@ -5,8 +5,8 @@ use crate::buffer::DeviceBuffer;
 use crate::cuda::driver::{DriverError, Gemm, Work};
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
-    FEW_ROWS, FewRows, Kernel, LINEAR_K_STEP, LINEAR_ROWS_F32, LINEAR_SEGMENTS, LINEAR_STAGES,
-    LINEAR_SUMS_STRIDE, LINEAR_TILE, LinearArgs, SwiGluArgs, to_u32,
+    FEW_8X16, FEW_ROWS, FewRows, Kernel, LINEAR_K_STEP, LINEAR_ROWS_F32, LINEAR_SEGMENTS,
+    LINEAR_STAGES, LINEAR_SUMS_STRIDE, LINEAR_TILE, LinearArgs, SwiGluArgs, to_u32,
 };
 use crate::cuda::shared::Shared;
 use crate::cuda::weights::CudaLinear;
@@ -21,7 +21,7 @@ const OWN_ROWS_MAX: usize = 16;
 const FEW_ROWS_MAX: usize = 256;
 /// What a linear that norms its rows, too, makes of them, and their length at most: the norm's weight lies beside the
 /// parts in 99 KiB, which every device's blocks may have.
-const NORM_TILE: FewRows = FEW_ROWS[1];
+const NORM_TILE: FewRows = FEW_8X16;
 const NORM_K_MAX: usize = 6144;
 /// Shared memory of a kernel that multiplies tiles: bfloat16 of both matrices.
 pub(super) const TILED_BYTES: usize = 2 * LINEAR_STAGES * 2 * LINEAR_TILE * LINEAR_K_STEP;

@@ -7,8 +7,9 @@ use crate::buffer::DeviceBuffer;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
-    ExpertLinearArgs, ExpertTilesArgs, FEW_ROWS, FewRows, Kernel, LINEAR_ROWS_F32, LINEAR_TILE,
-    LinearArgs, MOE_COLUMNS, MOE_EXPERTS_MAX, MoeCombineArgs, to_u32,
+    ExpertLinearArgs, ExpertTilesArgs, FEW_8X16, FEW_16X32, FEW_32X32, FewRows, Kernel,
+    LINEAR_ROWS_F32, LINEAR_TILE, LinearArgs, LocalExperts, MOE_COLUMNS, MOE_EXPERTS_MAX,
+    MoeCombineArgs, to_u32,
 };
 use crate::cuda::shared::Shared;
 use crate::device_types::ExpertMatrices as _;
@@ -73,13 +74,9 @@ fn sort(
     tile_rows: usize,
 ) -> Result<Sorted, DriverError> {
     let (choices, count) = (op.rows * op.top_k, op.experts.count());
-    assert!(
-        count <= MOE_EXPERTS_MAX,
-        "moe_experts: {count} experts exceed {MOE_EXPERTS_MAX}"
-    );
-    // For all rows that there is room for: then it is made once, and no recorded step ever moves it.
+    // For all rows that there is room for, so that it is made once for a model. Each tile has a choice at least.
     let most = op.chosen.len();
-    let tile_words = TILE_WORDS * tiles_max(most, count, 1);
+    let tile_words = TILE_WORDS * most;
     let scratch = shared.scratch(&shared.choices, tile_words + 2 * most)?;
     let at = |words: usize| scratch + 4 * words as u64;
     let sorted = Sorted {
@@ -94,14 +91,11 @@ fn sort(
         rows: sorted.rows,
         choices: sorted.choices,
         fault: shared.fault.addr(),
+        experts: local_experts(op),
         num_choices: to_u32(choices),
         top_k: to_u32(op.top_k),
-        num_experts: to_u32(op.num_experts),
-        first_expert: to_u32(op.first_expert),
-        count: to_u32(count),
         tile_rows: to_u32(tile_rows),
         tiles_max: to_u32(sorted.tiles_max),
-        pad: 0,
     };
     // Counts, and two numbers of each thread.
     let words = 3 * MOE_EXPERTS_MAX;
@@ -113,6 +107,15 @@ fn chosen_addr(op: &MoeExperts<'_, CudaBackend>) -> u64 {
     let choices = op.rows * op.top_k;
     op.chosen
         .addr_of("moe_experts chosen", &[DType::U32], choices)
+}
+
+fn local_experts(op: &MoeExperts<'_, CudaBackend>) -> LocalExperts {
+    LocalExperts {
+        num_experts: to_u32(op.num_experts),
+        first: to_u32(op.first_expert),
+        count: to_u32(op.experts.count()),
+        pad: 0,
+    }
 }
 
 fn combine(shared: &Shared, op: &MoeExperts<'_, CudaBackend>) -> Result<(), DriverError> {
@@ -129,12 +132,9 @@ fn combine(shared: &Shared, op: &MoeExperts<'_, CudaBackend>) -> Result<(), Driv
         sums: op
             .sums
             .addr_of("moe_experts sums", &[dtype], op.rows * hidden),
+        experts: local_experts(op),
         hidden: to_u32(hidden),
         top_k: to_u32(op.top_k),
-        num_experts: to_u32(op.num_experts),
-        first_expert: to_u32(op.first_expert),
-        count: to_u32(op.experts.count()),
-        pad: 0,
     };
     let kernel = if dtype == DType::F32 {
         Kernel::MoeCombineF32
@@ -213,10 +213,9 @@ impl Product<'_> {
             x_rows,
             out_rows: sorted.choices,
             fault: shared.fault.addr(),
+            experts: local_experts(op),
             x_divisor: to_u32(x_divisor),
-            num_experts: to_u32(op.num_experts),
-            first_expert: to_u32(op.first_expert),
-            count: to_u32(op.experts.count()),
+            pad: 0,
         };
         let (tiles, columns) = (to_u32(sorted.tiles_max), to_u32(n.div_ceil(form.columns)));
         let grid = if shared.config.dtype == DType::F32 {
@@ -233,9 +232,6 @@ impl Product<'_> {
 impl TileForm {
     /// By the rows that an expert has if choices are spread evenly.
     fn of(dtype: DType, choices: usize, experts: usize) -> Self {
-        const EIGHT: &FewRows = &FEW_ROWS[1];
-        const SIXTEEN: &FewRows = &FEW_ROWS[3];
-        const THIRTY_TWO: &FewRows = &FEW_ROWS[4];
         if dtype == DType::F32 {
             return Self {
                 kernel: Kernel::ExpertFullF32,
@@ -246,14 +242,14 @@ impl TileForm {
         }
         let rows = choices.div_ceil(experts);
         if choices <= UNSORTED_MAX || rows <= 8 {
-            let bytes = |k| linear::few_rows_bytes(EIGHT, k);
-            Self::few(Kernel::Expert8x16Bf16, EIGHT, bytes)
+            let bytes = |k| linear::few_rows_bytes(&FEW_8X16, k);
+            Self::few(Kernel::Expert8x16Bf16, &FEW_8X16, bytes)
         } else if rows <= 16 {
-            let bytes = |k| linear::few_rows_bytes(SIXTEEN, k);
-            Self::few(Kernel::Expert16x32Bf16, SIXTEEN, bytes)
+            let bytes = |k| linear::few_rows_bytes(&FEW_16X32, k);
+            Self::few(Kernel::Expert16x32Bf16, &FEW_16X32, bytes)
         } else if rows <= 64 {
-            let bytes = |k| linear::few_rows_bytes(THIRTY_TWO, k);
-            Self::few(Kernel::Expert32x32Bf16, THIRTY_TWO, bytes)
+            let bytes = |k| linear::few_rows_bytes(&FEW_32X32, k);
+            Self::few(Kernel::Expert32x32Bf16, &FEW_32X32, bytes)
         } else {
             Self {
                 kernel: Kernel::ExpertTiledBf16,

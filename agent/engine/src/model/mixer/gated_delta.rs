@@ -10,7 +10,8 @@ use crate::model::load_error::LoadError;
 use crate::model::step::StepStates;
 use crate::weights::{LayerRole, Matrix, Role};
 use pd_compute::{
-    Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, Linear, OpFeature, Strided,
+    Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, LONG_DELTA_KEYS, Linear,
+    OpFeature, Strided,
 };
 
 const CONV: &str = "conv";
@@ -44,8 +45,12 @@ pub(super) fn scratch(config: &GatedDelta) -> Scratch {
     }
 }
 
-pub(super) fn needs() -> Vec<OpFeature> {
-    vec![OpFeature::GatedDelta]
+pub(super) fn needs(config: &GatedDelta) -> Vec<OpFeature> {
+    let has_long_keys = config.k_dim > LONG_DELTA_KEYS;
+    let long_keys = has_long_keys.then_some(OpFeature::LongDeltaKeys);
+    std::iter::once(OpFeature::GatedDelta)
+        .chain(long_keys)
+        .collect()
 }
 
 /// The last inputs of the convolution, and S of each v head.

@@ -290,7 +290,7 @@ impl Walk for Q6K {
                 let bytes = lanes.i8(group + HALVES + sub * BLOCK_LANES);
                 let scales = products(lanes.f16::<V, W>(group), bytes);
                 let words = group + Q6K_HEADER + sub * 3 * WORDS;
-                // A code less 32 times the scale, rounded once.
+                // scale · (code − 32), as scale · code + minimum: rounded once, too.
                 let minima = products(scales, [V::splat(-32.0); W]);
                 let weights = Shifted { scales, minima };
                 let pairs = lanes.words::<V, W>(words + 2 * WORDS);
