@@ -5,8 +5,9 @@ SHELL := /bin/bash
 
 CACHE := $(CURDIR)/.cache
 MODEL := $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
-RELEASE := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/release
-BUNDLE := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/gpu-bundle
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+RELEASE := $(TARGET)/release
+BUNDLE := $(TARGET)/gpu-bundle
 # CUDA=1: pd-agent with its kernels, in every release command; images have them unless CUDA=0.
 CUDA ?=
 NVCC = $(if $(filter 1,$(CUDA)),PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)))
@@ -20,6 +21,9 @@ RELEASE_SET = $(DEMO_SET) -p pd-hub-server -p kubectl-pd -p pd-verbs --features 
 NO_ROUTER = $(subst -p pd-router,,$(RELEASE_SET))
 TEST_SET = $(subst -p pd-hub ,,$(NO_ROUTER))
 DEV_SET = --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
+# Tests take the external crates that a release has compiled; the programs that they start lie apart from a release's.
+TESTS = CARGO_INCREMENTAL=$(or $(CARGO_INCREMENTAL),1) CARGO_BUILD_BUILD_DIR=$(TARGET)
+AS_TESTS = --release --config xtask/tests.toml --target-dir $(TARGET)/tests
 
 .PHONY: help
 help: ## List the targets
@@ -49,14 +53,15 @@ kube-down: kube ## End it; nothing of it is left
 .PHONY: test
 test: rust cxx ## All default tests: no GPU, no cluster, no network
 	@# What stands in for a worker in the operator's tests; with --examples cargo would build a test of it alone.
-	cargo build $(DEV_SET) --example pd-stand-in
-	cargo test $(DEV_SET) --lib --bins --test it
+	$(TESTS) cargo build $(AS_TESTS) $(DEV_SET) --example pd-stand-in
+	$(TESTS) cargo test $(AS_TESTS) $(DEV_SET) --lib --bins --test it --test emulated
 
 .PHONY: lint
 lint: rust cxx ## Format, tidy rules (words, links, imports, lengths), clippy without warnings
 	cargo fmt --all --check
-	cargo test -q $(DEV_SET) --bin xtask
-	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) cargo clippy --workspace --all-targets --all-features -- -D warnings
+	$(TESTS) cargo test -q $(AS_TESTS) $(DEV_SET) --bin xtask
+	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) \
+	    $(TESTS) cargo clippy $(AS_TESTS) --workspace --all-targets --all-features -- -D warnings
 
 .PHONY: e2e
 e2e: binaries model ## Processes on loopback: equality, faults, bad input, reconcile
@@ -77,7 +82,9 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 	@$(NVCC) cargo build --release $(RELEASE_SET) --example rdma-ping
 	$(NVCC) cargo test --release $(TEST_SET) --test rdma -- --test-threads=1 --nocapture
 	@# The declarations of libibverbs against the header that was fetched.
-	CPATH=$(CACHE)/rdma/root/usr/include cargo test -q $(DEV_SET) --lib declarations -- --nocapture | grep -v '^$$\|running 0\| 0 passed'
+	@# Not by CPATH: crates with C code would be compiled again.
+	PDSERVE_VERBS_INCLUDE=$(CACHE)/rdma/root/usr/include $(TESTS) cargo test -q $(AS_TESTS) $(DEV_SET) --lib declarations -- --nocapture \
+	    | grep -v '^$$\|running 0\| 0 passed'
 
 .PHONY: e2e-engines
 e2e-engines: ENGINES := $(or $(ENGINES),$(CACHE)/engines)
@@ -92,11 +99,11 @@ simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=
 
 .PHONY: coverage
 coverage: rust ## Lines of the product that seeds of the simulation run, by folder; SEEDS=2500
-	@scripts/coverage.sh $(or $(SEEDS),2500) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/coverage
+	@scripts/coverage.sh $(or $(SEEDS),2500) $(TARGET)/coverage
 
 .PHONY: planted
 planted: rust ## Each fault of simulation/planted in a copy of the tree, which seeds must find; SEEDS=10000, ONLY="01 02" for some
-	@scripts/planted.sh $(or $(SEEDS),10000) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/planted "$(ONLY)"
+	@scripts/planted.sh $(or $(SEEDS),10000) $(TARGET)/planted "$(ONLY)"
 
 .PHONY: attacks
 attacks: attackers ## Every attack at its full count on router and workers, as root in memory cgroups; ONLY="words" for some
@@ -116,7 +123,7 @@ soak-transfer: rust ## Random requests and failures between pools of changing la
 
 .PHONY: fuzz
 fuzz: rust cxx ## Every parser of untrusted bytes under libFuzzer; SECONDS=60 for each, ONLY="name" for a part, COVERAGE=0 for random changes instead
-	@COVERAGE=$(COVERAGE) scripts/fuzz.sh $(or $(SECONDS),60) $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/fuzz "$(ONLY)"
+	@COVERAGE=$(COVERAGE) scripts/fuzz.sh $(or $(SECONDS),60) $(TARGET)/fuzz "$(ONLY)"
 
 .PHONY: kube-tools
 kube-tools: kube ## The programs of a cluster, built from Go modules once
@@ -190,7 +197,7 @@ generate: rust ## Write the generated files (CRD YAML, pages of the book)
 	cargo run -q -p xtask -- generate
 
 .PHONY: golden
-golden: FOLDER = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/golden/$(FAMILY)-$(or $(SEED),1)
+golden: FOLDER = $(TARGET)/golden/$(FAMILY)-$(or $(SEED),1)
 golden: rust ## Tiny checkpoints and their logits by transformers (6 GB once); FAMILY=qwen2 SEED=7 SET="key=value …" makes and tries another
 	@python=$$(scripts/golden-venv.sh $(CACHE)) && $$python agent/engine/golden/make_golden.py \
 	    $(if $(FAMILY),$(FAMILY) --out $(FOLDER) --seed $(or $(SEED),1) $(if $(SET),--set $(SET)))

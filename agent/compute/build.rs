@@ -2,8 +2,9 @@
 //! devices, in one fat binary per file, with a report of each kernel's resources.
 
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 const KERNELS: &str = "src/cuda/kernels";
 const FILES: [&str; 17] = [
@@ -24,6 +25,19 @@ const FILES: [&str; 17] = [
     "rope_table",
     "sample",
     "sample_partials",
+];
+const FLAGS: [&str; 11] = [
+    "-std=c++17",
+    "-O3",
+    "-fatbin",
+    "-Xptxas",
+    "-v",
+    "-gencode",
+    "arch=compute_90a,code=sm_90a",
+    "-gencode",
+    "arch=compute_80,code=sm_80",
+    "-gencode",
+    "arch=compute_80,code=compute_80",
 ];
 /// Bytes that a kernel may spill; register tiles that do not fit cost more than they bring.
 const SPILL_BYTES_MAX: u32 = 0;
@@ -55,64 +69,134 @@ fn nvcc() -> Result<PathBuf, String> {
     })
 }
 
-/// Compiles all files concurrently, one process each; returns the report's lines.
+/// Makes all fat binaries in `out`, those not made before concurrently, one process each; returns the report's lines.
 fn compile(out: &Path) -> Result<String, String> {
     let nvcc = nvcc()?;
-    let started: Vec<_> = FILES
-        .iter()
-        .map(|file| {
-            let mut command = Command::new(&nvcc);
-            command.args([
-                "-std=c++17",
-                "-O3",
-                "-fatbin",
-                "-Xptxas",
-                "-v",
-                "-I",
-                KERNELS,
-            ]);
-            for target in [
-                "arch=compute_90a,code=sm_90a",
-                "arch=compute_80,code=sm_80",
-                "arch=compute_80,code=compute_80",
-            ] {
-                command.args(["-gencode", target]);
-            }
-            command
-                .arg("-o")
-                .arg(out.join(file).with_extension("fatbin"));
-            command.arg(format!("{KERNELS}/{file}.cu"));
-            command.stdout(std::process::Stdio::piped());
-            command.stderr(std::process::Stdio::piped());
-            let child = command
-                .spawn()
-                .map_err(|e| format!("{} does not start: {e}", nvcc.display()))?;
-            Ok((file, child))
-        })
-        .collect::<Result<_, String>>()?;
+    let made = Made::beside(out, &nvcc)?;
+    let compiling = FILES.map(|file| match made.take(file, out) {
+        Some(text) => Ok(Compiling::Was(text)),
+        None => start(&nvcc, file, out).map(Compiling::Is),
+    });
     let mut report = format!(
         "{:32} {:>7} {:>9} {:>6} {:>12}\n",
         "kernel", "arch", "registers", "spills", "shared bytes"
     );
-    for (file, child) in started {
-        let output = child
-            .wait_with_output()
-            .map_err(|e| format!("nvcc of {file}.cu was lost: {e}"))?;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        if !output.status.success() {
-            let lines = text.lines().filter(|line| line.contains("error"));
-            return Err(format!(
-                "{file}.cu: {}",
-                lines.collect::<Vec<_>>().join("; ")
-            ));
-        }
-        // Products of a warpgroup that wait for each other: ptxas then says so, and goes on.
-        if let Some(line) = text.lines().find(|line| line.contains("are serialized")) {
-            return Err(format!("{file}.cu: {line}"));
-        }
+    for (file, compiling) in FILES.into_iter().zip(compiling) {
+        let text = match compiling? {
+            Compiling::Was(text) => text,
+            Compiling::Is(child) => {
+                let text = end_of(child, file)?;
+                made.put(file, out, &text);
+                text
+            }
+        };
         add_to_report(&text, &mut report)?;
     }
     Ok(report)
+}
+
+/// A file that an earlier build compiled, with what ptxas said, or one that is being compiled.
+enum Compiling {
+    Was(String),
+    Is(Child),
+}
+
+fn start(nvcc: &Path, file: &str, out: &Path) -> Result<Child, String> {
+    let mut command = Command::new(nvcc);
+    command.args(FLAGS).args(["-I", KERNELS]);
+    command
+        .arg("-o")
+        .arg(out.join(file).with_extension("fatbin"));
+    command.arg(format!("{KERNELS}/{file}.cu"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .spawn()
+        .map_err(|e| format!("{} does not start: {e}", nvcc.display()))
+}
+
+/// What ptxas said of a file without errors.
+fn end_of(child: Child, file: &str) -> Result<String, String> {
+    let output = child
+        .wait_with_output()
+        .map_err(|e| format!("nvcc of {file}.cu was lost: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        let lines = text.lines().filter(|line| line.contains("error"));
+        return Err(format!(
+            "{file}.cu: {}",
+            lines.collect::<Vec<_>>().join("; ")
+        ));
+    }
+    // Products of a warpgroup that wait for each other: ptxas then says so, and goes on.
+    if let Some(line) = text.lines().find(|line| line.contains("are serialized")) {
+        return Err(format!("{file}.cu: {line}"));
+    }
+    Ok(text)
+}
+
+/// Fat binaries of earlier builds, also in other profiles, with what ptxas said, by what they were made of. nvcc takes a
+/// minute and a half for all.
+struct Made {
+    folder: PathBuf,
+    /// Of the compiler, its flags and what files include.
+    common: u64,
+}
+
+// === impl Made ===
+
+impl Made {
+    /// In the target directory: `out` is its PROFILE/build/PACKAGE/out.
+    fn beside(out: &Path, nvcc: &Path) -> Result<Self, String> {
+        let folder = out.ancestors().nth(4).unwrap_or(out).join("kernels");
+        let version = Command::new(nvcc).arg("--version").output();
+        let version = version.map_err(|e| format!("{} does not start: {e}", nvcc.display()))?;
+        let read = |e| format!("{KERNELS}: {e}");
+        let entries = std::fs::read_dir(KERNELS).map_err(read)?;
+        let entries: Result<Vec<_>, _> = entries.map(|e| e.map(|e| e.path())).collect();
+        let mut headers = entries.map_err(read)?;
+        headers.retain(|path| path.extension().is_some_and(|kind| kind == "cuh"));
+        headers.sort();
+        let mut hasher = DefaultHasher::new();
+        (version.stdout, FLAGS).hash(&mut hasher);
+        for header in headers {
+            std::fs::read(header).map_err(read)?.hash(&mut hasher);
+        }
+        Ok(Self {
+            folder,
+            common: hasher.finish(),
+        })
+    }
+
+    /// The fat binary and what was said.
+    fn paths(&self, file: &str) -> Option<(PathBuf, PathBuf)> {
+        let text = std::fs::read(format!("{KERNELS}/{file}.cu")).ok()?;
+        let mut hasher = DefaultHasher::new();
+        (self.common, text).hash(&mut hasher);
+        let name = self.folder.join(format!("{file}-{:016x}", hasher.finish()));
+        Some((name.with_extension("fatbin"), name.with_extension("txt")))
+    }
+
+    fn take(&self, file: &str, out: &Path) -> Option<String> {
+        let (fatbin, said) = self.paths(file)?;
+        let said = std::fs::read_to_string(said).ok()?;
+        std::fs::copy(fatbin, out.join(file).with_extension("fatbin")).ok()?;
+        Some(said)
+    }
+
+    /// Keeps it if it can: a build without is slow, not wrong.
+    fn put(&self, file: &str, out: &Path, said: &str) {
+        let Some((fatbin, text)) = self.paths(file) else {
+            return;
+        };
+        let part = fatbin.with_extension(std::process::id().to_string());
+        let kept = std::fs::create_dir_all(&self.folder)
+            .and_then(|()| std::fs::copy(out.join(file).with_extension("fatbin"), &part))
+            .and_then(|_| std::fs::rename(&part, &fatbin))
+            .and_then(|()| std::fs::write(&part, said))
+            // Last, since it is what is looked for.
+            .and_then(|()| std::fs::rename(&part, text));
+        drop(kept);
+    }
 }
 
 /// What ptxas says of each kernel: "Compiling entry function 'k' for 'sm_90a'", then its spills, then

@@ -87,9 +87,9 @@ class Server:
 
 
 class PdAgent(Server):
-    def __init__(self, name, logs, binary, model, threads, host):
+    def __init__(self, name, logs, binary, model, threads, host, *flags):
         super().__init__(name, logs, [binary, "--model-path", model, "--host", host, "--port", "30000",
-                                "--cpu-threads", str(threads), "--disable-radix-cache"],
+                                "--cpu-threads", str(threads), "--disable-radix-cache", *flags],
                          f"http://{host}:30000", 120)
 
     def generate(self, ids, new_tokens):

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import json
 import os
+import shutil
 
 import numpy
 
@@ -40,6 +41,28 @@ def smollm2_bf16(gguf, folder):
     with open(f"{folder}/config.json", "w") as file:
         json.dump(config, file, indent=1)
     return folder
+
+
+def first_layers(folder, target, layers):
+    """A model of the first layers of another, with its embedding, norm and head: right at times."""
+    if os.path.exists(f"{target}/config.json"):
+        return target
+    from safetensors.torch import load_file, save_file
+    weights = load_file(f"{folder}/model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items()
+            if not name.startswith("model.layers.") or int(name.split(".")[2]) < layers}
+    os.makedirs(target, exist_ok=True)
+    save_file(kept, f"{target}/model.safetensors", metadata={"format": "pt"})
+    shutil.copy(f"{folder}/tokenizer.json", target)
+    shutil.copy(f"{folder}/tokenizer_config.json", target)
+    with open(f"{folder}/config.json") as file:
+        config = json.load(file)
+    config["num_hidden_layers"] = layers
+    if "layer_types" in config:
+        config["layer_types"] = config["layer_types"][:layers]
+    with open(f"{target}/config.json", "w") as file:
+        json.dump(config, file, indent=1)
+    return target
 
 
 def requantised(source, target, kind):

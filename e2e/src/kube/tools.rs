@@ -28,6 +28,9 @@ pub struct ExtraTool {
     pub folders: Vec<PathBuf>,
 }
 
+/// Binary, and its package.
+type Program = (&'static str, &'static str);
+
 /// Where one build reads and writes.
 struct Workshop {
     /// Modules, build cache and wrapper modules.
@@ -120,7 +123,7 @@ impl ExtraTool {
         }
         let context = || format!("build {name} from {}@{}", source.module, source.version);
         workshop
-            .build(source, name, package)
+            .build(source, &[(name, package)])
             .with_context(context)?;
         workshop.tidy()?;
         Ok(tool)
@@ -141,13 +144,13 @@ fn copy_files(from: &Path, to: &Path) -> Result<()> {
 
 impl Workshop {
     /// What does not stand yet, in build order.
-    fn missing(&self) -> Vec<(&'static Source, &'static str, &'static str)> {
-        let all = SOURCES.iter().flat_map(|source| {
-            let commands = source.commands.iter();
-            commands.map(move |&(name, package)| (source, name, package))
+    fn missing(&self) -> Vec<(&'static Source, Vec<Program>)> {
+        let all = SOURCES.iter().map(|source| {
+            let commands = source.commands.iter().copied();
+            let missing = commands.filter(|(name, _)| !self.bin.join(name).is_file());
+            (source, missing.collect::<Vec<_>>())
         });
-        all.filter(|(_, name, _)| !self.bin.join(name).is_file())
-            .collect()
+        all.filter(|(_, programs)| !programs.is_empty()).collect()
     }
 
     fn is_done(&self) -> bool {
@@ -169,32 +172,42 @@ impl Workshop {
         }
         host::check_go()?;
         let started = Instant::now();
+        let count: usize = missing.iter().map(|(_, programs)| programs.len()).sum();
         eprintln!(
-            "building {} programs for the cluster from Go modules, once: about 8 minutes on 2 idle cores",
-            missing.len()
+            "building {count} programs for the cluster from Go modules, once: about 8 minutes on 2 idle cores"
         );
-        let count = missing.len();
-        for (nr, (source, name, package)) in missing.into_iter().enumerate() {
+        for (source, programs) in missing {
             let begun = Instant::now();
-            eprint!("  {:2} of {count}  {name} {} … ", nr + 1, source.version);
-            self.build(source, name, package).with_context(|| {
-                format!("build {name} from {}@{}", source.module, source.version)
-            })?;
+            let names: Vec<&str> = programs.iter().map(|&(name, _)| name).collect();
+            eprint!("  {} {} … ", names.join(", "), source.version);
+            self.build(source, &programs)
+                .with_context(|| format!("build {}@{}", source.module, source.version))?;
             eprintln!("{} s", begun.elapsed().as_secs());
         }
         eprintln!("built in {} s", started.elapsed().as_secs());
         Ok(())
     }
 
-    fn build(&self, source: &Source, name: &str, package: &str) -> Result<()> {
+    /// At once, so that one is linked while others compile.
+    fn build(&self, source: &Source, programs: &[Program]) -> Result<()> {
         let module = self.wrapper(source)?;
-        let partial = self.bin.join(format!(".{name}.partial"));
+        let partial = self.bin.join(".partial");
+        fs::create_dir_all(&partial)?;
         let mut go = self.go(&module);
         go.args(["build", "-mod=mod", "-trimpath", "-tags", "providerless"]);
+        // What is not compiled need not be stripped.
+        go.arg("-gcflags=all=-dwarf=false");
         go.arg("-ldflags").arg(ldflags());
-        go.arg("-o").arg(&partial).arg(package);
-        run(&mut go)?;
-        fs::rename(&partial, self.bin.join(name)).context("put it in place")
+        // One is named after its folder, unless its file is given.
+        match programs {
+            [(name, _)] => go.arg("-o").arg(partial.join(name)),
+            _ => go.arg("-o").arg(&partial),
+        };
+        run(go.args(programs.iter().map(|(_, package)| package)))?;
+        for (name, _) in programs {
+            fs::rename(partial.join(name), self.bin.join(name)).context("put it in place")?;
+        }
+        fs::remove_dir(&partial).context("remove the build's folder")
     }
 
     /// The folder of a module that wraps `source`.

@@ -14,7 +14,7 @@ pub const GO_MIN: (u32, u32) = (1, 26);
 pub struct Source {
     pub module: &'static str,
     pub version: &'static str,
-    /// Binary → its package.
+    /// Binary → its package; of several, each is named as the package's folder.
     pub commands: &'static [(&'static str, &'static str)],
 }
 

@@ -1,16 +1,22 @@
 //! Disaggregated = unified, bit for bit, over processes: token ids, text and logprobs.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use pd_e2e::client::Client;
-use pd_e2e::fleet::{FleetSpec, words};
+use pd_e2e::fleet::{Fleet, FleetSpec, words};
+use pd_e2e::metrics::Metrics;
 use pd_e2e::prompts::{echoed, essence, ragged};
 use pd_e2e::{address, binaries};
 use pd_protocol::Role;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Asks a unified agent with its own chunking, one request at a time, and the fleet all at once.
-async fn same_answers(model: PathBuf, agent: &str, chunk: u32, requests: &[Value]) -> Result<()> {
+/// Asks a unified agent with its own chunking, one request at a time, and the fleet all at once; gives back the fleet.
+async fn same_answers(
+    model: PathBuf,
+    agent: &str,
+    chunk: u32,
+    requests: &[Value],
+) -> Result<Fleet> {
     let mut spec = FleetSpec::new(model);
     let reference = spec.start_worker(Role::Unified, address::fresh()).await?;
     let client = Client::new();
@@ -37,7 +43,7 @@ async fn same_answers(model: PathBuf, agent: &str, chunk: u32, requests: &[Value
             );
         }
     }
-    Ok(())
+    Ok(fleet)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,6 +81,33 @@ async fn tiny_qwen3_5_moe_over_every_transport() -> Result<()> {
         let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
         let model = binaries::tiny_model("tiny-qwen3-5-moe");
         same_answers(model, &agent, 64, &requests).await?;
+    }
+    Ok(())
+}
+
+/// Drafts of the request, of a model that is wrong at times and of the model's own layer. The entries of that layer
+/// come from prefill.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drafts_change_no_answer() -> Result<()> {
+    let requests = ragged(&[3, 33, 150, 257], 24);
+    let standalone = format!(
+        "STANDALONE --speculative-draft-model-path {}",
+        binaries::tiny_model("tiny-qwen3").display()
+    );
+    for (model, algorithm) in [
+        ("tiny-llama", "NGRAM"),
+        ("tiny-llama", &standalone),
+        ("tiny-qwen3-5-moe", "NEXTN"),
+        ("tiny-deepseek-v3", "NEXTN"),
+    ] {
+        let agent = format!("--speculative-algorithm {algorithm} --speculative-num-steps 3");
+        let model = binaries::tiny_model(model);
+        let fleet = same_answers(model, &agent, 64, &requests).await?;
+        let decode = fleet.workers.iter().find(|one| one.role == Role::Decode);
+        let decode = decode.context("the fleet has a decode worker")?;
+        let metrics = Metrics::scrape(&fleet.client, &decode.url()).await?;
+        let drafts = metrics.sum("pdserve_spec_draft_tokens_total", &[]);
+        ensure!(drafts > 0.0, "{agent} drafted nothing");
     }
     Ok(())
 }

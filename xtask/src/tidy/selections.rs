@@ -114,3 +114,33 @@ fn every_command_selects_what_another_one_has_compiled() {
         );
     }
 }
+
+#[test]
+fn tests_compile_each_of_our_crates_as_a_development_build_does() {
+    let read = |path: &str| std::fs::read_to_string(workspace_root().join(path)).unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--no-deps", "--format-version=1"])
+        .current_dir(workspace_root())
+        .output()
+        .expect("cargo runs");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let names: BTreeSet<_> = packages.map(|p| p["name"].as_str().unwrap()).collect();
+    let development = read("Cargo.toml");
+    let expected: Vec<String> = names
+        .iter()
+        .map(|name| {
+            let own = format!("[profile.dev.package.{name}]\nopt-level = ");
+            let own = development.split_once(&own);
+            let level = own.and_then(|(_, rest)| rest.lines().next()).unwrap_or("0");
+            format!("{name} = {{ opt-level = {level}")
+        })
+        .collect();
+    let tests = read("xtask/tests.toml");
+    let lines = tests.lines().filter(|line| line.contains(" = {"));
+    let named: Vec<_> = lines.filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(
+        named, expected,
+        "xtask/tests.toml names each crate once, by name"
+    );
+}

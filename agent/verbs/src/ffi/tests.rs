@@ -1,5 +1,5 @@
-//! The declarations against the installed rdma-core header. A C compiler evaluates the header;
-//! without compiler or header the test prints that it compared nothing.
+//! The declarations against rdma-core's header, the installed one or that of the folder `$PDSERVE_VERBS_INCLUDE`. A C
+//! compiler evaluates the header; without compiler or header the test prints that it compared nothing.
 
 use super::*;
 use std::mem::{offset_of, size_of};
@@ -120,7 +120,12 @@ fn header_says(expressions: &[String]) -> Option<Vec<u64>> {
     let includes = "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n";
     std::fs::write(&source, format!("{includes}int main(void) {{\n{asked}}}\n"))
         .expect("the folder can be written");
-    let probe = |args: &[&str]| Command::new("cc").args(args).arg(&source).output().ok();
+    let include = std::env::var_os("PDSERVE_VERBS_INCLUDE").unwrap_or_default();
+    let probe = |args: &[&str]| {
+        let mut compiler = Command::new("cc");
+        compiler.arg("-I").arg(&include).args(args).arg(&source);
+        compiler.output().ok()
+    };
     if !probe(&["-E"])?.status.success() {
         return None;
     }
