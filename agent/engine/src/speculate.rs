@@ -15,7 +15,7 @@ pub(crate) mod switch;
 use layer::LastEntry;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::sync::Arc;
-use switch::Switch;
+use switch::{Lately, Switch};
 
 /// Proposes what comes next in one request.
 pub(crate) trait Drafter: Debug + Send {
@@ -31,6 +31,7 @@ pub(crate) struct Speculation {
     pub(crate) source: DraftSource,
     /// Without drafts a step would be launched before the outcome of the last: looking for them is not free.
     pub(crate) overlaps: bool,
+    pub(crate) lately: Lately,
 }
 
 /// Whose drafts an engine takes.
@@ -68,7 +69,7 @@ impl Speculation {
                 DraftSource::Drafters(make) => Some(make()),
                 DraftSource::Model => None,
             },
-            switch: Switch::default(),
+            switch: self.lately.switch(),
             missed: false,
             verify_ct: 0,
             last_entry: None,

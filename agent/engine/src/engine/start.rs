@@ -33,6 +33,7 @@ use crate::schedule::ScheduleLimits;
 use crate::speculate::layer::DraftLayer;
 use crate::speculate::model::DraftModel;
 use crate::speculate::ngram::Ngram;
+use crate::speculate::switch::Lately;
 use crate::speculate::{DraftSource, Speculation};
 use crate::step::{Padding, StepBuilder};
 use crate::text::{self, ChatTemplate, Tokenizer};
@@ -317,6 +318,7 @@ fn speculation(config: &SpeculativeConfig, overlaps: bool) -> Speculation {
             }
         },
         overlaps,
+        lately: Lately::default(),
     }
 }
 

@@ -9,12 +9,17 @@ use crate::speculate::layer::LastEntry;
 use crate::speculate::model::Wanted;
 use std::time::Instant;
 
-/// Drafts for each of `reqs` that goes on, up to `rows` for all, each with pages for its own.
+/// Drafts for each of `reqs` that goes on, up to `rows` for all, each with pages for its own. Now and then there are none, so
+/// that what drafts cost can be seen.
 pub(super) fn drafts(
     reqs: &mut [Active],
     resources: &mut Resources,
     mut rows: usize,
 ) -> Vec<Vec<u32>> {
+    let num_reqs = reqs.iter().filter(|active| active.goes_on()).count();
+    if resources.row_cost.misses(num_reqs) {
+        return vec![Vec::new(); num_reqs];
+    }
     if resources.draft_model.is_some() || resources.draft_layer.is_some() {
         return of_all(reqs, resources, rows);
     }

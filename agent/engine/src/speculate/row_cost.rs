@@ -10,14 +10,14 @@ use std::time::Duration;
 
 /// Until steps of different sizes were seen. A step of few rows is bound by memory.
 const FIRST_SHARE: f64 = 0.2;
-/// A row is never free, and rows that are always right always pay.
-const SHARES: std::ops::RangeInclusive<f64> = 0.02..=1.0;
+/// A row is never free.
+const SHARE_MIN: f64 = 0.02;
 /// What a step counts for after the next one: half after 70 steps.
 const DECAY: f64 = 0.99;
 /// Of the last time in the mean time of drafting.
 const DRAFT_WEIGHT: f64 = 0.05;
-/// Rows must vary by this much, squared, to say what one costs.
-const VARIANCE_MIN: f64 = 0.1;
+/// Rows must vary by this much, squared, to say what one costs: as if two of a hundred steps had one row less.
+const VARIANCE_MIN: f64 = 0.015;
 
 #[derive(Debug)]
 pub(crate) struct RowCost {
@@ -55,6 +55,16 @@ impl RowCost {
         self.share
     }
 
+    /// Whether a step of `rows` rows is to be, since those of late were all of one other size.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a step has fewer than 2^52 rows"
+    )]
+    pub(crate) fn misses(&self, rows: usize) -> bool {
+        let mean = self.sums.rows / self.sums.weight;
+        self.sums.variance() < VARIANCE_MIN && (mean - rows as f64).abs() > 0.5
+    }
+
     /// A step has taken `duration`. Steps that compute prompts do not count.
     pub(crate) fn observe_step(&mut self, step: &Step, duration: Duration) {
         if step.rows.iter().all(|row| row.is_decode()) {
@@ -82,8 +92,7 @@ impl RowCost {
         if let Some((fixed, row)) = self.sums.line() {
             let reqs = reqs as f64;
             let draft = row + self.draft_seconds.unwrap_or(0.0);
-            let share = (draft * reqs / (fixed + row * reqs)).clamp(*SHARES.start(), *SHARES.end());
-            self.share = share;
+            self.share = (draft * reqs / (fixed + row * reqs)).max(SHARE_MIN);
         }
     }
 }
@@ -100,12 +109,18 @@ impl Sums {
         add(&mut self.rows_seconds, rows * seconds);
     }
 
+    /// Of the number of rows.
+    fn variance(&self) -> f64 {
+        let mean = self.rows / self.weight;
+        self.rows_rows / self.weight - mean * mean
+    }
+
     /// Seconds that a step takes for all rows together, and that each row adds. `None`: all steps were of one size, or
     /// larger ones were faster.
     fn line(&self) -> Option<(f64, f64)> {
         let mean = |sum: f64| sum / self.weight;
         let (rows, seconds) = (mean(self.rows), mean(self.seconds));
-        let variance = mean(self.rows_rows) - rows * rows;
+        let variance = self.variance();
         if variance < VARIANCE_MIN {
             return None;
         }

@@ -7,6 +7,13 @@
 //!                         ▲ 64, 128 … 1,024      │
 //!                         └──────────────────────┘ share below
 //! ```
+//!
+//! A request begins where the last windows of all requests left off ([`Lately`]), so that short answers do not each begin
+//! with drafts that do not pay. A draft that costs more than a token without drafts, as those of a draft model as large
+//! as the model do, never pays.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Drafts over which a share is taken, at least: a window ends with the step that reaches it.
 const WINDOW: usize = 16;
@@ -19,9 +26,19 @@ const REST_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Switch {
-    state: State,
+    course: Course,
     drafts: usize,
     accepted: usize,
+    lately: Lately,
+}
+
+/// How the windows of all requests went; tokens without drafts count whosever they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lately(Arc<Mutex<Course>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    state: State,
     /// Tokens of the next rest.
     rest: usize,
 }
@@ -33,22 +50,25 @@ enum State {
     Trial,
 }
 
-// === impl Switch ===
+// === impl Lately ===
 
-impl Default for Switch {
-    fn default() -> Self {
-        Self {
-            state: State::On,
+impl Lately {
+    /// The switch of one more request.
+    pub(crate) fn switch(&self) -> Switch {
+        Switch {
+            course: *self.0.lock(),
             drafts: 0,
             accepted: 0,
-            rest: REST_MIN,
+            lately: self.clone(),
         }
     }
 }
 
+// === impl Switch ===
+
 impl Switch {
     pub(crate) fn is_on(&self) -> bool {
-        match self.state {
+        match self.course.state {
             State::On | State::Trial => true,
             State::Off { .. } => false,
         }
@@ -56,12 +76,8 @@ impl Switch {
 
     /// The request has got `tokens` without drafts, because it is off.
     pub(crate) fn rest(&mut self, tokens: usize) {
-        if let State::Off { tokens_left } = self.state {
-            self.state = match tokens_left.saturating_sub(tokens) {
-                0 => State::Trial,
-                tokens_left => State::Off { tokens_left },
-            };
-        }
+        self.course.rest(tokens);
+        self.lately.0.lock().rest(tokens);
     }
 
     /// Of `drafts` rows `accepted` were right; a row costs `row_cost` of a token without drafts.
@@ -74,13 +90,44 @@ impl Switch {
         #[expect(clippy::cast_precision_loss, reason = "a share of a few rows")]
         let share = self.accepted as f64 / self.drafts as f64;
         (self.drafts, self.accepted) = (0, 0);
+        self.course.judge(share, row_cost);
+        let mut lately = self.lately.0.lock();
+        // Those that began with this one fail with it, which is one failure.
+        if !matches!(lately.state, State::Off { .. }) || self.is_on() {
+            lately.judge(share, row_cost);
+        }
+    }
+}
+
+// === impl Course ===
+
+impl Default for Course {
+    fn default() -> Self {
+        Self {
+            state: State::On,
+            rest: REST_MIN,
+        }
+    }
+}
+
+impl Course {
+    fn rest(&mut self, tokens: usize) {
+        if let State::Off { tokens_left } = self.state {
+            self.state = match tokens_left.saturating_sub(tokens) {
+                0 => State::Trial,
+                tokens_left => State::Off { tokens_left },
+            };
+        }
+    }
+
+    fn judge(&mut self, share: f64, row_cost: f64) {
         let least = match self.state {
-            State::Trial => row_cost * MARGIN,
+            // All that are right suffice, unless they cost more than what they save.
+            State::Trial => (row_cost * MARGIN).min(row_cost.max(1.0)),
             State::On | State::Off { .. } => row_cost,
         };
-        if share >= least.min(1.0) {
-            self.state = State::On;
-            self.rest = REST_MIN;
+        if share >= least {
+            *self = Self::default();
         } else {
             self.state = State::Off {
                 tokens_left: self.rest,

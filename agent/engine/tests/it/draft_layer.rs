@@ -327,7 +327,8 @@ fn a_draft_layer_that_is_right_gives_a_token_for_each_draft() {
     let folder = always_right();
     let plain = start(at(&folder, mk_config(QWEN3_5)));
     for mk in [mk_request, mk_sampled, mk_unpenalised] {
-        let request = mk(&mk_prompt(4, 50), 31);
+        // Too short for the switch, which measures, to decide anything.
+        let request = mk(&mk_prompt(4, 50), 16);
         let expected = generate(&plain, request.clone());
         for num_steps in 1..4 {
             let engine = start(EngineConfig {
@@ -337,13 +338,12 @@ fn a_draft_layer_that_is_right_gives_a_token_for_each_draft() {
             assert_same(&generate(&engine, request.clone()), &expected);
             let (drafts, accepted) = drafted(&engine);
             let steps = metric(&engine, "pdserve_spec_verify_total");
-            assert!(
-                drafts > 0.5 && accepted > drafts - 0.5,
-                "{accepted} of {drafts}"
-            );
-            // Behind the first token.
-            let fewest = (30.0 / f64::from(num_steps + 1)).ceil();
-            assert!((steps - fewest).abs() < 0.5, "{steps} steps, not {fewest}");
+            let all = drafts > 0.5 && accepted > drafts - 0.5;
+            assert!(all, "{accepted} of {drafts}");
+            // Behind the first token; one step has no drafts, which shows what they cost.
+            let fewest = (15.0 / f64::from(num_steps + 1)).ceil();
+            let near = fewest..fewest + 1.5;
+            assert!(near.contains(&steps), "{steps} steps, not {fewest}");
             assert_nothing_held(&engine);
         }
     }

@@ -3,6 +3,7 @@
 use super::device::{guess, next_token};
 use super::*;
 use crate::speculate::ngram::Ngram;
+use crate::speculate::switch::Lately;
 use crate::speculate::{DraftSource, Drafter, Speculation};
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ impl Drafts {
             num_steps,
             source,
             overlaps,
+            lately: Lately::default(),
         }
     }
 
@@ -124,11 +126,31 @@ pub(super) fn drafted(stand: &Stand) -> (u64, u64) {
 fn drafts_that_are_right_give_a_token_each_beside_the_one_of_the_step() {
     let kinds = [Kind::Right, Kind::Model, Kind::Layer];
     for (num_steps, kind) in (1..4).flat_map(|steps| kinds.map(|kind| (steps, kind))) {
-        let stand = endless(Some(Drafts { num_steps, kind }));
-        let behind_first = 299usize.div_ceil(num_steps + 1) as u64;
-        assert_eq!(steps(&stand), (1 + behind_first, 0));
+        let mut stand = Stand::new(&Sizes {
+            drafts: Some(Drafts { num_steps, kind }),
+            ..ROOMY
+        });
+        // Too short for the switch, which measures, to decide anything.
+        for _ in 0..10 {
+            stand.submit(Asked {
+                stops: false,
+                ..mk_asked(16, 20)
+            });
+            stand.finish();
+        }
+        for (asked, answer) in std::mem::take(&mut stand.asked) {
+            asked.check(answer, false, &stand);
+        }
         let (drafts, accepted) = drafted(&stand);
-        assert_eq!((drafts, accepted), (accepted, 299 - behind_first));
+        assert_eq!(drafts, accepted);
+        assert_eq!(steps(&stand), (10 + 190 - accepted, 0));
+        // Some steps have none, which shows what drafts cost.
+        let least = 10 * 19usize.div_ceil(num_steps + 1) as u64;
+        let behind_first = 190 - accepted;
+        assert!(
+            (least..=least + 6).contains(&behind_first),
+            "{behind_first} instead of {least}"
+        );
     }
 }
 
@@ -142,6 +164,29 @@ fn drafts_that_are_wrong_take_nothing_and_are_soon_left_out() {
         drafts,
         4 * 18,
         "a window, and trials after 32, 64 and 128 tokens"
+    );
+}
+
+/// Ten answers in turn, each of two windows if it began as if it were the first.
+#[test]
+fn a_request_begins_where_the_last_ones_left_off() {
+    let kind = Kind::Wrong;
+    let mut stand = Stand::new(&Sizes {
+        drafts: Some(Drafts { num_steps: 3, kind }),
+        ..ROOMY
+    });
+    for _ in 0..10 {
+        stand.submit(Asked {
+            stops: false,
+            ..mk_asked(16, 60)
+        });
+        stand.finish();
+    }
+    let (drafts, accepted) = drafted(&stand);
+    assert_eq!(accepted, 0);
+    assert!(
+        drafts <= 120,
+        "{drafts}: a window, and trials after 32, 64, 128 and 256 tokens of all, with those that answers cut short"
     );
 }
 

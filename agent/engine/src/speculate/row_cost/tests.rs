@@ -39,6 +39,23 @@ fn steps_of_one_size_say_nothing_and_what_was_learnt_stays() {
 }
 
 #[test]
+fn steps_of_one_size_call_for_one_of_another_now_and_then() {
+    let mut cost = RowCost::default();
+    assert!(!cost.misses(1), "nothing is known");
+    let bare = (0..200).filter(|_| {
+        let bare = cost.misses(1);
+        let rows = if bare { 1 } else { 2 };
+        cost.observe(1, rows, Duration::from_millis(9 + rows as u64));
+        bare
+    });
+    let bare = bare.count();
+    assert!((3..=8).contains(&bare), "{bare}");
+    assert!((cost.share() - 0.1).abs() < 1e-9, "{}", cost.share());
+    (0..1000).for_each(|_| cost.observe(1, 1, Duration::from_millis(10)));
+    assert!(!cost.misses(1), "those without drafts wait for none");
+}
+
+#[test]
 fn what_is_slower_now_counts_more_than_what_was_fast() {
     let mut cost = RowCost::default();
     for (row_ms, turns) in [(1, 500), (9, 500)] {

@@ -23,7 +23,7 @@ fn rested(switch: &mut Switch) -> usize {
 
 #[test]
 fn drafts_that_cost_more_than_they_save_are_switched_off() {
-    let mut switch = Switch::default();
+    let mut switch = Lately::default().switch();
     window(&mut switch, 1);
     assert!(switch.is_on(), "a quarter is more than a fifth");
     window(&mut switch, 0);
@@ -32,7 +32,7 @@ fn drafts_that_cost_more_than_they_save_are_switched_off() {
 
 #[test]
 fn they_are_tried_again_less_and_less_often_until_they_pay() {
-    let mut switch = Switch::default();
+    let mut switch = Lately::default().switch();
     window(&mut switch, 0);
     let mut rests = Vec::new();
     for _ in 0..7 {
@@ -54,7 +54,7 @@ fn they_are_tried_again_less_and_less_often_until_they_pay() {
 
 #[test]
 fn a_trial_must_pay_with_a_margin() {
-    let mut switch = Switch::default();
+    let mut switch = Lately::default().switch();
     window(&mut switch, 0);
     rested(&mut switch);
     switch.verified(WINDOW * 5, WINDOW * 5 / 4 - 1, COST);
@@ -67,8 +67,32 @@ fn a_trial_must_pay_with_a_margin() {
 }
 
 #[test]
-fn drafts_that_are_always_right_stay_on_at_any_cost() {
-    let mut switch = Switch::default();
-    switch.verified(WINDOW, WINDOW, 5.0);
-    assert!(switch.is_on());
+fn drafts_that_are_always_right_pay_unless_they_cost_more_than_a_token() {
+    let after = |row_cost| {
+        let mut switch = Lately::default().switch();
+        window(&mut switch, 0);
+        rested(&mut switch);
+        switch.verified(WINDOW, WINDOW, row_cost);
+        switch.is_on()
+    };
+    assert_eq!([0.9, 1.0, 1.1].map(after), [true, true, false]);
+}
+
+#[test]
+fn requests_begin_where_the_last_ones_left_off() {
+    let lately = Lately::default();
+    let together = [(); 3].map(|()| lately.switch());
+    for mut switch in together {
+        assert!(switch.is_on());
+        window(&mut switch, 0);
+    }
+    let mut next = lately.switch();
+    assert_eq!(rested(&mut next), 32, "they failed once");
+    let mut trial = lately.switch();
+    assert!(trial.is_on(), "its tokens counted for all");
+    window(&mut trial, 0);
+    assert_eq!(rested(&mut lately.switch()), 64);
+    window(&mut next, 4);
+    assert!(lately.switch().is_on());
+    assert_eq!(lately.switch().course.rest, REST_MIN);
 }
