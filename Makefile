@@ -21,9 +21,6 @@ RELEASE_SET = $(DEMO_SET) -p pd-hub-server -p kubectl-pd -p pd-verbs --features 
 NO_ROUTER = $(subst -p pd-router,,$(RELEASE_SET))
 TEST_SET = $(subst -p pd-hub ,,$(NO_ROUTER))
 DEV_SET = --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
-# Tests take the external crates that a release has compiled; the programs that they start lie apart from a release's.
-TESTS = CARGO_INCREMENTAL=$(or $(CARGO_INCREMENTAL),1) CARGO_BUILD_BUILD_DIR=$(TARGET)
-AS_TESTS = --release --config xtask/tests.toml --target-dir $(TARGET)/tests
 
 .PHONY: help
 help: ## List the targets
@@ -53,15 +50,14 @@ kube-down: kube ## End it; nothing of it is left
 .PHONY: test
 test: rust cxx ## All default tests: no GPU, no cluster, no network
 	@# What stands in for a worker in the operator's tests; with --examples cargo would build a test of it alone.
-	$(TESTS) cargo build $(AS_TESTS) $(DEV_SET) --example pd-stand-in
-	$(TESTS) cargo test $(AS_TESTS) $(DEV_SET) --lib --bins --test it --test emulated
+	scripts/cargo-tests.sh build $(DEV_SET) --example pd-stand-in
+	scripts/cargo-tests.sh test $(DEV_SET) --lib --bins --test it --test emulated
 
 .PHONY: lint
 lint: rust cxx ## Format, tidy rules (words, links, imports, lengths), clippy without warnings
 	cargo fmt --all --check
-	$(TESTS) cargo test -q $(AS_TESTS) $(DEV_SET) --bin xtask
-	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) \
-	    $(TESTS) cargo clippy $(AS_TESTS) --workspace --all-targets --all-features -- -D warnings
+	scripts/cargo-tests.sh test -q $(DEV_SET) --bin xtask
+	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) scripts/cargo-tests.sh clippy --workspace --all-targets --all-features -- -D warnings
 
 .PHONY: e2e
 e2e: binaries model ## Processes on loopback: equality, faults, bad input, reconcile
@@ -83,8 +79,7 @@ e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-Ro
 	$(NVCC) cargo test --release $(TEST_SET) --test rdma -- --test-threads=1 --nocapture
 	@# The declarations of libibverbs against the header that was fetched.
 	@# Not by CPATH: crates with C code would be compiled again.
-	PDSERVE_VERBS_INCLUDE=$(CACHE)/rdma/root/usr/include $(TESTS) cargo test -q $(AS_TESTS) $(DEV_SET) --lib declarations -- --nocapture \
-	    | grep -v '^$$\|running 0\| 0 passed'
+	PDSERVE_VERBS_INCLUDE=$(CACHE)/rdma/root/usr/include scripts/cargo-tests.sh test -q $(DEV_SET) --lib declarations -- --nocapture | grep -v '^$$\|running 0\| 0 passed'
 
 .PHONY: e2e-engines
 e2e-engines: ENGINES := $(or $(ENGINES),$(CACHE)/engines)
@@ -94,8 +89,8 @@ e2e-engines: binaries model hub-server ## One suite over pdserve, SGLang and vLL
 
 .PHONY: simulate
 simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=10000, or SEED=n again with all that happens
-	@cargo build -q --config simulation/profile.toml $(DEV_SET) --bin pd-simulation
-	@$(dir $(RELEASE))debug/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
+	@scripts/cargo-tests.sh build -q --config simulation/profile.toml $(DEV_SET) --bin pd-simulation
+	@$(TARGET)/tests/release/pd-simulation $(if $(SEED),--seed $(SEED) --trace,--seeds $(or $(SEEDS),10000))
 
 .PHONY: coverage
 coverage: rust ## Lines of the product that seeds of the simulation run, by folder; SEEDS=2500
@@ -194,14 +189,14 @@ docs: rust ## The book, in target/book; builds mdBook once
 
 .PHONY: generate
 generate: rust ## Write the generated files (CRD YAML, pages of the book)
-	cargo run -q -p xtask -- generate
+	scripts/cargo-tests.sh run -q -p xtask -- generate
 
 .PHONY: golden
 golden: FOLDER = $(TARGET)/golden/$(FAMILY)-$(or $(SEED),1)
 golden: rust ## Tiny checkpoints and their logits by transformers (6 GB once); FAMILY=qwen2 SEED=7 SET="key=value …" makes and tries another
 	@python=$$(scripts/golden-venv.sh $(CACHE)) && $$python agent/engine/golden/make_golden.py \
 	    $(if $(FAMILY),$(FAMILY) --out $(FOLDER) --seed $(or $(SEED),1) $(if $(SET),--set $(SET)))
-	$(if $(FAMILY),PDSERVE_GOLDEN_DIR=$(FOLDER) cargo test -q -p pd-engine --lib golden_of_a_folder -- --nocapture)
+	$(if $(FAMILY),PDSERVE_GOLDEN_DIR=$(FOLDER) scripts/cargo-tests.sh test -q -p pd-engine --lib golden_of_a_folder -- --nocapture)
 
 .PHONY: manifests
 manifests: kube ## Render manifests/ from the charts

@@ -15,8 +15,8 @@ tools=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/
 rm -rf "$dir/raw"
 mkdir -p "$dir/raw"
 RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/instrumented.sh CARGO_TARGET_DIR=$dir/build CARGO_INCREMENTAL=0 LLVM_PROFILE_FILE=/dev/null \
-    cargo build -q --config simulation/profile.toml --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma --bin pd-simulation
-program=$dir/build/debug/pd-simulation
+    scripts/cargo-tests.sh build -q --config simulation/profile.toml --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma --bin pd-simulation
+program=$dir/build/tests/release/pd-simulation
 # Processes add to the same few files.
 LLVM_PROFILE_FILE=$dir/raw/%4m.profraw "$program" --seeds "$seeds"
 "$tools/llvm-profdata" merge -o "$dir/merged.profdata" "$dir"/raw/*.profraw

@@ -13,7 +13,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_TERM_COLOR=never
 if [ "${COVERAGE:-1}" = 0 ]; then
     unset CARGO_PROFILE_DEV_DEBUG
-    PDSERVE_FUZZ_SECONDS=$seconds RUST_BACKTRACE=0 exec cargo test --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma --lib --bins -- \
+    PDSERVE_FUZZ_SECONDS=$seconds RUST_BACKTRACE=0 exec scripts/cargo-tests.sh test --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma --lib --bins -- \
         "fuzz::$only" --nocapture --test-threads=1 -q 2>&1 | grep --line-buffered ' runs, \|panicked\|seed\|FAILED\|took'
 fi
 export RUSTFLAGS="--cfg fuzzing --cfg fuzzing_libfuzzer -Cpasses=sancov-module \

@@ -17,7 +17,7 @@ done
 # Out of any repository, so that paths are those of the copy.
 plant() { (cd "$tree" && GIT_CEILING_DIRECTORIES=$dir git apply "$@"); }
 compile() {
-    (cd "$tree" && CARGO_TARGET_DIR=$build CARGO_INCREMENTAL=1 cargo build -q --config simulation/profile.toml --workspace \
+    (cd "$tree" && CARGO_TARGET_DIR=$build scripts/cargo-tests.sh build -q --config simulation/profile.toml --workspace \
         --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma --bin pd-simulation)
 }
 
@@ -30,7 +30,7 @@ for patch in "$here"/simulation/planted/*.patch; do
     fi
     if ! compile; then
         echo "$name: does not compile" && missed=$((missed + 1))
-    elif "$build/debug/pd-simulation" --seeds "$seeds" --failures-max 1 >"$dir/$name.txt" 2>"$dir/$name.log"; then
+    elif "$build/tests/release/pd-simulation" --seeds "$seeds" --failures-max 1 >"$dir/$name.txt" 2>"$dir/$name.log"; then
         echo "$name: NOT FOUND in $seeds seeds" && missed=$((missed + 1))
     else
         # More than one has failed where another was under way; the first counts.

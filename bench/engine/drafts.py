@@ -100,7 +100,7 @@ def main():
         measured("BF16, itself", args, bf16, [*standalone, bf16], PROSE),
         measured("BF16, its Q4_1", args, bf16, [*standalone, args.model], PROSE),
     ]
-    for layers in [4, 10]:
+    for layers in [10, 28]:
         first = models.first_layers(bf16, f"{args.scratch}/smollm2-bf16-first-{layers}", layers)
         rows.append(measured(f"BF16, its first {layers} layers", args, bf16, [*standalone, first], PROSE))
     ngram = ["--speculative-algorithm", "NGRAM"]

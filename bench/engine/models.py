@@ -44,7 +44,7 @@ def smollm2_bf16(gguf, folder):
 
 
 def first_layers(folder, target, layers):
-    """A model of the first layers of another, with its embedding, norm and head: right at times."""
+    """A model of the first layers of another, with its embedding, norm and head: right at times if few are missing."""
     if os.path.exists(f"{target}/config.json"):
         return target
     from safetensors.torch import load_file, save_file

@@ -36,8 +36,8 @@ pub use mapped_file::MappedFile;
 pub use ops::{
     AttnPaged, AttnValues, Backend, BatchView, CausalConv, CopyDirection, CopyPages, CopyStates,
     Embed, Epilogue, ExpertBias, ExpertGroups, ExpertSource, GatedNorm, GatherRows, GdnScan,
-    GroupScore, HeadLinear, HeadRows, KvNeeds, LONG_DELTA_KEYS, Linear, MlaPrep, MoeExperts,
-    MoeFinish, MoeRoute, NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Routing, Sample,
+    GroupScore, HeadLinear, HeadRows, KvNeeds, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute,
+    NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Routing, SHORT_DELTA_KEYS_MAX, Sample,
     Scores, SharedRows, Strided, WriteMode,
 };
 pub use sampling::{LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount};

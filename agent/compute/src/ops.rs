@@ -54,7 +54,7 @@ pub use mla_prep::MlaPrep;
 pub use moe_experts::{EXPERT_SHARES, ExpertBias, ExpertSource, MoeExperts};
 pub use moe_finish::{MoeFinish, SharedRows};
 pub use moe_route::{ExpertGroups, GroupScore, MoeRoute, Routing, Scores};
-pub use needs::{KvNeeds, LONG_DELTA_KEYS, OpFeature, OpNeeds};
+pub use needs::{KvNeeds, OpFeature, OpNeeds, SHORT_DELTA_KEYS_MAX};
 pub use qkv_prep::QkvPrep;
 pub use rms_norm::{RmsNorm, WriteMode};
 pub use rope_table::RopeTable;

@@ -31,16 +31,15 @@ pub(crate) struct Speculation {
     pub(crate) source: DraftSource,
     /// Without drafts a step would be launched before the outcome of the last: looking for them is not free.
     pub(crate) overlaps: bool,
-    pub(crate) lately: Lately,
 }
 
 /// Whose drafts an engine takes.
 #[derive(Clone)]
 pub(crate) enum DraftSource {
-    /// Those of a drafter of each request's own.
+    /// Those of a drafter of each request's own. Whether they pay follows from its text, so no other request learns it.
     Drafters(Arc<dyn Fn() -> Box<dyn Drafter> + Send + Sync>),
-    /// Those of a [`model::DraftModel`] or a [`layer::DraftLayer`] for all.
-    Model,
+    /// Those of a [`model::DraftModel`] or a [`layer::DraftLayer`] for all, and how they paid of late.
+    Model(Lately),
 }
 
 /// The drafts of one request.
@@ -62,14 +61,15 @@ pub(crate) struct ReqDrafts {
 
 impl Speculation {
     pub(crate) fn req_drafts(&self) -> ReqDrafts {
+        let (drafter, lately) = match &self.source {
+            DraftSource::Drafters(make) => (Some(make()), Lately::default()),
+            DraftSource::Model(lately) => (None, lately.clone()),
+        };
         ReqDrafts {
             num_steps: self.num_steps,
             overlaps: self.overlaps,
-            drafter: match &self.source {
-                DraftSource::Drafters(make) => Some(make()),
-                DraftSource::Model => None,
-            },
-            switch: self.lately.switch(),
+            drafter,
+            switch: lately.switch(),
             missed: false,
             verify_ct: 0,
             last_entry: None,

@@ -195,7 +195,7 @@ impl Workshop {
         fs::create_dir_all(&partial)?;
         let mut go = self.go(&module);
         go.args(["build", "-mod=mod", "-trimpath", "-tags", "providerless"]);
-        // What is not compiled need not be stripped.
+        // No debug information, which `-s -w` would strip again.
         go.arg("-gcflags=all=-dwarf=false");
         go.arg("-ldflags").arg(ldflags());
         // One is named after its folder, unless its file is given.

@@ -41,7 +41,7 @@ pub enum OpFeature {
     /// [`CausalConv`](crate::ops::CausalConv), [`GdnScan`](crate::ops::GdnScan),
     /// [`GatedNorm`](crate::ops::GatedNorm) and [`CopyStates`](crate::ops::CopyStates).
     GatedDelta,
-    /// [`GdnScan`](crate::ops::GdnScan) with k heads of more than [`LONG_DELTA_KEYS`] elements.
+    /// [`GdnScan`](crate::ops::GdnScan) with k heads of more than [`SHORT_DELTA_KEYS_MAX`] elements.
     LongDeltaKeys,
     /// [`MlaPrep`](crate::ops::MlaPrep), [`HeadLinear`](crate::ops::HeadLinear) and
     /// [`AttnValues::OfKey`](crate::ops::AttnValues::OfKey).
@@ -49,7 +49,7 @@ pub enum OpFeature {
 }
 
 /// The longest k head of gated delta layers that is not long.
-pub const LONG_DELTA_KEYS: usize = 256;
+pub const SHORT_DELTA_KEYS_MAX: usize = 256;
 
 /// What a model needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -314,11 +314,10 @@ fn speculation(config: &SpeculativeConfig, overlaps: bool) -> Speculation {
                 DraftSource::Drafters(Arc::new(|| Box::new(Ngram::default())))
             }
             SpeculativeAlgorithm::Standalone { .. } | SpeculativeAlgorithm::Nextn => {
-                DraftSource::Model
+                DraftSource::Model(Lately::default())
             }
         },
         overlaps,
-        lately: Lately::default(),
     }
 }
 

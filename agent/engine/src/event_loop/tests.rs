@@ -231,6 +231,7 @@ fn drafts() -> impl Strategy<Value = Drafts> {
         Kind::Ngram,
         Kind::Model,
         Kind::MistakenModel,
+        Kind::WrongModel,
         Kind::Layer,
     ];
     let kind = prop::sample::select(kinds.to_vec());

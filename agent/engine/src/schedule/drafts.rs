@@ -17,7 +17,7 @@ pub(super) fn drafts(
     mut rows: usize,
 ) -> Vec<Vec<u32>> {
     let num_reqs = reqs.iter().filter(|active| active.goes_on()).count();
-    if resources.row_cost.misses(num_reqs) {
+    if resources.row_cost.wants_step_of(num_reqs) {
         return vec![Vec::new(); num_reqs];
     }
     if resources.draft_model.is_some() || resources.draft_layer.is_some() {

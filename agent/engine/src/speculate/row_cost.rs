@@ -60,7 +60,7 @@ impl RowCost {
         clippy::cast_precision_loss,
         reason = "a step has fewer than 2^52 rows"
     )]
-    pub(crate) fn misses(&self, rows: usize) -> bool {
+    pub(crate) fn wants_step_of(&self, rows: usize) -> bool {
         let mean = self.sums.rows / self.sums.weight;
         self.sums.variance() < VARIANCE_MIN && (mean - rows as f64).abs() > 0.5
     }

@@ -8,9 +8,9 @@
 //!                         └──────────────────────┘ share below
 //! ```
 //!
-//! A request begins where the last windows of all requests left off ([`Lately`]), so that short answers do not each begin
-//! with drafts that do not pay. A draft that costs more than a token without drafts, as those of a draft model as large
-//! as the model do, never pays.
+//! What one model drafts for all requests is right or wrong for most of them alike, so a request begins where their last
+//! windows left off ([`Lately`]), and short answers do not each begin with drafts that do not pay. A draft that costs more
+//! than a token without drafts, as that of a draft model as large as the model, never pays.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Switch {
     lately: Lately,
 }
 
-/// How the windows of all requests went; tokens without drafts count whosever they are.
+/// How the windows of the requests that share it went; tokens without drafts count whosever they are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lately(Arc<Mutex<Course>>);
 

@@ -120,11 +120,13 @@ fn header_says(expressions: &[String]) -> Option<Vec<u64>> {
     let includes = "#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdio.h>\n";
     std::fs::write(&source, format!("{includes}int main(void) {{\n{asked}}}\n"))
         .expect("the folder can be written");
-    let include = std::env::var_os("PDSERVE_VERBS_INCLUDE").unwrap_or_default();
+    let include = std::env::var_os("PDSERVE_VERBS_INCLUDE");
     let probe = |args: &[&str]| {
         let mut compiler = Command::new("cc");
-        compiler.arg("-I").arg(&include).args(args).arg(&source);
-        compiler.output().ok()
+        if let Some(folder) = &include {
+            compiler.arg("-I").arg(folder);
+        }
+        compiler.args(args).arg(&source).output().ok()
     };
     if !probe(&["-E"])?.status.success() {
         return None;

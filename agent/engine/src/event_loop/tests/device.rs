@@ -36,7 +36,11 @@ pub(super) fn next_penalised(tokens: &[u32], counts: &[(u32, u32)]) -> u32 {
 /// The token for which some take `right`: three of four times itself.
 pub(super) fn guess(right: u32) -> u32 {
     let is_right = !right.is_multiple_of(4);
-    if is_right { right } else { (right + 1) % VOCAB }
+    if is_right { right } else { mistake(right) }
+}
+
+pub(super) fn mistake(right: u32) -> u32 {
+    (right + 1) % VOCAB
 }
 
 #[derive(Clone, Debug)]
@@ -51,8 +55,8 @@ struct State {
     states: HashMap<u32, Vec<u32>>,
     is_late: bool,
     loses: bool,
-    /// It draws another token for some.
-    is_mistaken: bool,
+    /// What it draws of the right token.
+    draws: fn(u32) -> u32,
     in_flight: VecDeque<Pending>,
     /// What the last executed step drew.
     drawn: Vec<u32>,
@@ -74,16 +78,16 @@ impl Device {
             states: HashMap::new(),
             is_late: sizes.is_late,
             loses: sizes.loses,
-            is_mistaken: false,
+            draws: std::convert::identity,
             in_flight: VecDeque::new(),
             drawn: Vec::new(),
             entries: Entries::new(sizes.page_size * sizes.num_pages),
         })))
     }
 
-    /// Draws what [`guess`] says.
-    pub(super) fn make_mistaken(self) -> Self {
-        self.0.lock().is_mistaken = true;
+    /// Draws another token than the right one.
+    pub(super) fn make_mistaken(self, draws: fn(u32) -> u32) -> Self {
+        self.0.lock().draws = draws;
         self
     }
 
@@ -236,8 +240,7 @@ impl State {
         };
         match next {
             LOST if self.loses => NO_TOKEN,
-            token if self.is_mistaken => guess(token),
-            token => token,
+            token => (self.draws)(token),
         }
     }
 }

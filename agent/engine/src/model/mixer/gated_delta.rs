@@ -10,8 +10,8 @@ use crate::model::load_error::LoadError;
 use crate::model::step::StepStates;
 use crate::weights::{LayerRole, Matrix, Role};
 use pd_compute::{
-    Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, LONG_DELTA_KEYS, Linear,
-    OpFeature, Strided,
+    Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, Linear, OpFeature,
+    SHORT_DELTA_KEYS_MAX, Strided,
 };
 
 const CONV: &str = "conv";
@@ -46,7 +46,7 @@ pub(super) fn scratch(config: &GatedDelta) -> Scratch {
 }
 
 pub(super) fn needs(config: &GatedDelta) -> Vec<OpFeature> {
-    let has_long_keys = config.k_dim > LONG_DELTA_KEYS;
+    let has_long_keys = config.k_dim > SHORT_DELTA_KEYS_MAX;
     let long_keys = has_long_keys.then_some(OpFeature::LongDeltaKeys);
     std::iter::once(OpFeature::GatedDelta)
         .chain(long_keys)

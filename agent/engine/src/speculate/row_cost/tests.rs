@@ -41,9 +41,9 @@ fn steps_of_one_size_say_nothing_and_what_was_learnt_stays() {
 #[test]
 fn steps_of_one_size_call_for_one_of_another_now_and_then() {
     let mut cost = RowCost::default();
-    assert!(!cost.misses(1), "nothing is known");
+    assert!(!cost.wants_step_of(1), "nothing is known");
     let bare = (0..200).filter(|_| {
-        let bare = cost.misses(1);
+        let bare = cost.wants_step_of(1);
         let rows = if bare { 1 } else { 2 };
         cost.observe(1, rows, Duration::from_millis(9 + rows as u64));
         bare
@@ -52,7 +52,7 @@ fn steps_of_one_size_call_for_one_of_another_now_and_then() {
     assert!((3..=8).contains(&bare), "{bare}");
     assert!((cost.share() - 0.1).abs() < 1e-9, "{}", cost.share());
     (0..1000).for_each(|_| cost.observe(1, 1, Duration::from_millis(10)));
-    assert!(!cost.misses(1), "those without drafts wait for none");
+    assert!(!cost.wants_step_of(1), "those without drafts wait for none");
 }
 
 #[test]
