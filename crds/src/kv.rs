@@ -14,8 +14,8 @@ pub struct KvSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = [1, 2, 4, 8, 16, 32, 64, 128]))]
     pub page_size: Option<i32>,
-    /// Element type of the cache. `auto` takes the one of the computation. `pdserve` has `float32` and
-    /// `bfloat16`, `sglang` has `bfloat16`, `fp8_e4m3` and `fp8_e5m2`, `vllm` those and `float16`.
+    /// Element type of the cache. `auto` takes the one of the computation. `pdserve` has `float32`,
+    /// `bfloat16` and `fp8_e4m3`, `sglang` has `bfloat16`, `fp8_e4m3` and `fp8_e5m2`, `vllm` those and `float16`.
     #[serde(default)]
     pub dtype: KvDtype,
     /// Path of the KV bytes from prefill to decode. With `pdserve`, `auto` takes the fastest that a pair

@@ -81,9 +81,9 @@ pub const PDSERVE_DTYPE: CelRule = CelRule::new(
 );
 
 pub const PDSERVE_KV_DTYPE: CelRule = CelRule::new(
-    "self.engine.kind != 'pdserve' || self.kv.dtype in ['auto', 'float32', 'bfloat16']",
-    "engine.kind pdserve keeps KV in float32 or bfloat16 so far: set kv.dtype to auto, float32 or \
-     bfloat16",
+    "self.engine.kind != 'pdserve' || self.kv.dtype in ['auto', 'float32', 'bfloat16', 'fp8_e4m3']",
+    "engine.kind pdserve keeps KV in float32, bfloat16 or fp8_e4m3: set kv.dtype to one of them, or to \
+     auto for the model's",
 )
 .at(".kv.dtype");
 

@@ -53,7 +53,7 @@ fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report)
     let at = path.child("kv");
     let dtype = matches!(
         kv.dtype,
-        KvDtype::Auto | KvDtype::Float32 | KvDtype::Bfloat16
+        KvDtype::Auto | KvDtype::Float32 | KvDtype::Bfloat16 | KvDtype::Fp8E4m3
     );
     report.unless(dtype, &at.child("dtype"), rules::PDSERVE_KV_DTYPE);
     report.unless(

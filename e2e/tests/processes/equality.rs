@@ -8,16 +8,15 @@ use pd_e2e::prompts::{echoed, essence, ragged};
 use pd_e2e::{address, binaries};
 use pd_protocol::Role;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 
 /// Asks a unified agent with its own chunking, one request at a time, and the fleet all at once; gives back the fleet.
+/// `agent` are flags of the fleet's agents alone.
 async fn same_answers(
-    model: PathBuf,
+    mut spec: FleetSpec,
     agent: &str,
     chunk: u32,
     requests: &[Value],
 ) -> Result<Fleet> {
-    let mut spec = FleetSpec::new(model);
     let reference = spec.start_worker(Role::Unified, address::fresh()).await?;
     let client = Client::new();
     let mut expected = Vec::new();
@@ -28,7 +27,7 @@ async fn same_answers(
     }
     drop(reference);
 
-    spec.agent_args = words(agent);
+    spec.agent_args.extend(words(agent));
     spec.prefill_args = words(&format!("--chunked-prefill-size {chunk}"));
     let fleet = spec.start().await?;
     // Twice: the second round finds its prefixes in prefill's cache.
@@ -46,6 +45,10 @@ async fn same_answers(
     Ok(fleet)
 }
 
+fn tiny(model: &str) -> FleetSpec {
+    FleetSpec::new(binaries::tiny_model(model))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tiny_llama_over_every_transport_and_page_size() -> Result<()> {
     let requests = ragged(&[1, 5, 16, 17, 64, 65, 130, 200, 333], 24);
@@ -58,7 +61,7 @@ async fn tiny_llama_over_every_transport_and_page_size() -> Result<()> {
     ] {
         let agent =
             format!("--disaggregation-transfer-backend {transport} --page-size {page_size}");
-        same_answers(binaries::tiny_model("tiny-llama"), &agent, chunk, &requests).await?;
+        same_answers(tiny("tiny-llama"), &agent, chunk, &requests).await?;
     }
     Ok(())
 }
@@ -68,7 +71,19 @@ async fn tiny_qwen3_over_every_transport() -> Result<()> {
     let requests = ragged(&[3, 33, 100, 257], 24);
     for transport in ["shm", "tcp"] {
         let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
-        same_answers(binaries::tiny_model("tiny-qwen3"), &agent, 64, &requests).await?;
+        same_answers(tiny("tiny-qwen3"), &agent, 64, &requests).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_and_values_in_e4m3_over_shm_and_tcp() -> Result<()> {
+    let requests = ragged(&[3, 33, 100, 257], 24);
+    for (model, transport) in [("tiny-qwen3", "shm"), ("tiny-deepseek-v3", "tcp")] {
+        let mut spec = tiny(model);
+        spec.agent_args = words("--kv-cache-dtype fp8_e4m3");
+        let agent = format!("--disaggregation-transfer-backend {transport} --page-size 4");
+        same_answers(spec, &agent, 64, &requests).await?;
     }
     Ok(())
 }
@@ -79,8 +94,7 @@ async fn tiny_qwen3_5_moe_over_every_transport() -> Result<()> {
     let requests = ragged(&[3, 33, 150, 257], 24);
     for transport in ["shm", "tcp"] {
         let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
-        let model = binaries::tiny_model("tiny-qwen3-5-moe");
-        same_answers(model, &agent, 64, &requests).await?;
+        same_answers(tiny("tiny-qwen3-5-moe"), &agent, 64, &requests).await?;
     }
     Ok(())
 }
@@ -101,8 +115,7 @@ async fn drafts_change_no_answer() -> Result<()> {
         ("tiny-deepseek-v3", "NEXTN"),
     ] {
         let agent = format!("--speculative-algorithm {algorithm} --speculative-num-steps 3");
-        let model = binaries::tiny_model(model);
-        let fleet = same_answers(model, &agent, 64, &requests).await?;
+        let fleet = same_answers(tiny(model), &agent, 64, &requests).await?;
         let decode = fleet.workers.iter().find(|one| one.role == Role::Decode);
         let decode = decode.context("the fleet has a decode worker")?;
         let metrics = Metrics::scrape(&fleet.client, &decode.url()).await?;
@@ -117,7 +130,7 @@ async fn smollm2_over_shm_and_tcp() -> Result<()> {
     let requests = ragged(&[20, 150, 700], 32);
     for transport in ["shm", "tcp"] {
         let agent = format!("--disaggregation-transfer-backend {transport} --page-size 16");
-        same_answers(binaries::smollm2(), &agent, 256, &requests).await?;
+        same_answers(FleetSpec::new(binaries::smollm2()), &agent, 256, &requests).await?;
     }
     Ok(())
 }
