@@ -174,7 +174,7 @@ impl Workshop {
         let started = Instant::now();
         let count: usize = missing.iter().map(|(_, programs)| programs.len()).sum();
         eprintln!(
-            "building {count} programs for the cluster from Go modules, once: about 8 minutes on 2 idle cores"
+            "building {count} programs for the cluster from Go modules, once: about 7 minutes on 2 idle cores"
         );
         for (source, programs) in missing {
             let begun = Instant::now();
@@ -248,6 +248,9 @@ impl Workshop {
             .env("GOTELEMETRY", "off")
             .env("GOWORK", "off")
             .env("CGO_ENABLED", "0")
+            // A compiler that collects no garbage takes a fifth less of the processors, and a gigabyte for most.
+            .env("GOGC", "off")
+            .env("GOMEMLIMIT", "3GiB")
             // Modules that their owner can delete.
             .env("GOFLAGS", "-modcacherw -buildvcs=false");
         command
