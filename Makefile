@@ -143,6 +143,12 @@ cross-check: rust cxx ## Every op and the golden models beside libtorch's; fetch
 	cargo test -p pd-compute-proof --features tch --test tch -- --test-threads=1 --nocapture && \
 	cargo test -p pd-engine --features tch --lib libtorch -- --nocapture
 
+.PHONY: converted
+converted: FOLDER = $(TARGET)/converted
+converted: rust cxx ## GGUF files by llama.cpp's converter, beside llama.cpp: logits, tokens, texts (builds llama.cpp once)
+	@scripts/converted.sh $(CACHE) $(FOLDER)
+	PDSERVE_CONVERTED_DIR=$(FOLDER) scripts/cargo-tests.sh test -q -p pd-engine --lib converted -- --nocapture
+
 .PHONY: bench
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)

@@ -4,15 +4,7 @@
 set -euo pipefail
 release=$1 model=$2
 cd "$(dirname "$0")/.."
-venv=.cache/bench-venv
-python=${PDSERVE_BENCH_PYTHON:-$venv/bin/python}
-if [ -z "${PDSERVE_BENCH_PYTHON:-}" ] && [ ! -e "$venv/complete" ]; then
-    echo "installing the peers into $venv (llama.cpp builds from source: some minutes)"
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --no-cache-dir -r bench/requirements.txt
-    touch "$venv/complete"
-fi
+python=${PDSERVE_BENCH_PYTHON:-$(scripts/bench-venv.sh .cache)}
 # vLLM's CPU build wants a torch of its own, without CUDA, which PyPI does not have: the ordinary one serves.
 vllm=${PDSERVE_BENCH_VLLM:-.cache/bench-vllm/bin/python}
 if [ -z "${PDSERVE_BENCH_VLLM:-}" ] && [ ! -e .cache/bench-vllm/complete ]; then

@@ -1,5 +1,6 @@
 """GGUF files of the families that are read from them, in every format that is read, and their golden logits."""
 
+import dataclasses
 import json
 
 import gguf
@@ -8,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from . import logits, text
+from . import logits, pieces, text
 from .families import FAMILIES, common
 from .weights import randomise
 
@@ -18,6 +19,10 @@ LAYER_NAMES = {
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate": "ffn_gate_inp",
+}
+NORMS_OF_GEMMA3 = {
+    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
 OTHER_NAMES = {
     "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
@@ -41,6 +46,10 @@ def make_all(folder):
     for kind in (kinds.F32, kinds.Q8_0):
         make(folder, f"qwen3moe-{kind.name.lower()}", experts, "qwen3moe", as_type(kind))
     make(folder, "llama-k", wide_llama(), "llama", k_quants(seed=4))
+    # Whole blocks of 32 a row, queries scaled as llama.cpp scales them, and a window that ends within the prompt.
+    lively = dataclasses.replace(FAMILIES["gemma3"], seed=12)
+    gemma3 = random_model(lively, hidden_size=96, query_pre_attn_scalar=24, sliding_window=24)
+    make(folder, "gemma3-q8_0", gemma3, "gemma3", as_type(kinds.Q8_0))
 
 
 def make(folder, name, model, arch, quantise):
@@ -76,6 +85,8 @@ def write(path, model, arch, quantise):
     config = model.config
     write_metadata(writer, config, arch)
     for name, array in matrices_and_vectors(model):
+        if arch == "gemma3" and name.endswith("norm.weight"):
+            array = array + 1
         if array.ndim == 1 or name.endswith("ffn_gate_inp.weight"):
             writer.add_tensor(name, array)
             continue
@@ -105,7 +116,7 @@ def matrices_and_vectors(model):
         elif name.endswith("experts.down_proj"):
             yield f"{layer}.ffn_down_exps.weight", array
         else:
-            yield gguf_name(name), array
+            yield gguf_name(name, model.config.model_type), array
 
 
 def write_metadata(writer, config, arch):
@@ -116,7 +127,10 @@ def write_metadata(writer, config, arch):
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    if arch == "gemma3":
+        write_windows(writer, config)
+    else:
+        writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     writer.add_rope_dimension_count(head_dim)
     if arch != "llama":
@@ -127,6 +141,38 @@ def write_metadata(writer, config, arch):
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     writer.add_vocab_size(config.vocab_size)
+    if arch == "gemma3":
+        write_pieces(writer)
+    else:
+        write_byte_level(writer)
+    writer.add_bos_token_id(config.bos_token_id)
+    writer.add_eos_token_id(text.EOS)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(text.CHAT_TEMPLATE)
+
+
+def write_windows(writer, config):
+    full, sliding = (config.rope_parameters[kind] for kind in ("full_attention", "sliding_attention"))
+    writer.add_rope_freq_base(full["rope_theta"])
+    writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    writer.add_rope_scaling_factor(full["factor"])
+    writer.add_float32("gemma3.rope.freq_base_swa", sliding["rope_theta"])
+    writer.add_sliding_window(config.sliding_window)
+    writer.add_sliding_window_pattern(config.layer_types.index("full_attention") + 1)
+    writer.add_final_logit_softcapping(config.final_logit_softcapping)
+
+
+def write_pieces(writer):
+    tokens, scores, types = zip(*pieces.read())
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_scores(scores)
+    writer.add_token_types(types)
+    writer.add_add_space_prefix(False)
+
+
+def write_byte_level(writer):
     model = json.loads(text.TOKENIZER.backend_tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
     writer.add_tokenizer_model("gpt2")
@@ -134,18 +180,15 @@ def write_metadata(writer, config, arch):
     writer.add_token_list(tokens)
     writer.add_token_types([3 if token in text.SPECIALS else 1 for token in tokens])
     writer.add_token_merges([" ".join(pair) for pair in model["merges"]])
-    writer.add_bos_token_id(config.bos_token_id)
-    writer.add_eos_token_id(text.EOS)
-    writer.add_add_bos_token(False)
-    writer.add_chat_template(text.CHAT_TEMPLATE)
 
 
-def gguf_name(name):
+def gguf_name(name, model_type):
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
     _, _, layer, rest = name.split(".", 3)
     module, kind = rest.rsplit(".", 1)
-    return f"blk.{layer}.{LAYER_NAMES[module]}.{kind}"
+    names = {**LAYER_NAMES, **(NORMS_OF_GEMMA3 if model_type == "gemma3_text" else {})}
+    return f"blk.{layer}.{names[module]}.{kind}"
 
 
 def permute(weight, heads):

@@ -48,7 +48,7 @@ fn a_path_without_a_model_is_refused_with_what_is_expected() {
     );
     let message = load(&golden("tiny-gguf")).unwrap_err().to_string();
     assert!(
-        message.ends_with("holds 11 .gguf files and no config.json; give the path of one of them")
+        message.ends_with("holds 12 .gguf files and no config.json; give the path of one of them")
     );
     let message = load(Path::new("no/model")).unwrap_err().to_string();
     assert!(

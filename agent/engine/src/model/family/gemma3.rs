@@ -3,11 +3,12 @@
 //! by its own theta. A norm's weight is stored as w and applied as 1 + w. Files of models for images have a
 //! vision tower beside the decoder, which is not read.
 
-use super::def::{FP8, FamilyDef};
+use super::def::{FP8, FamilyDef, GgufFamily};
 use crate::model::config::fields::Fields;
+use crate::model::config::gguf::keys::Keys;
 use crate::model::config::{
     Attention, ConfigError, DenseFfn, Family, Ffn, Glu, LayerConfig, Mixer, ModelConfig, Rope,
-    narrow,
+    RopeScaling, narrow,
 };
 use crate::weights::{LayerRole, Role, names};
 use serde_json::{Value, json};
@@ -18,6 +19,9 @@ const DEFAULT_FULL_INTERVAL: usize = 6;
 /// Places in [`ModelConfig::ropes`].
 const FULL_ROPE: usize = 0;
 const SLIDING_ROPE: usize = 1;
+
+/// Of the sliding layers' rope, where the file does not say otherwise.
+const SLIDING_THETA: f64 = 1e4;
 
 pub(super) static GEMMA3: FamilyDef = FamilyDef {
     model_types: &["gemma3", "gemma3_text"],
@@ -36,7 +40,12 @@ pub(super) static GEMMA3: FamilyDef = FamilyDef {
     config,
     hf_names,
     drafts: None,
-    gguf: None,
+    gguf: Some(GgufFamily {
+        architecture: "gemma3",
+        config: gguf_config,
+        names: gguf_names,
+        permuted_qk: false,
+    }),
 };
 
 /// What the family's class in transformers takes for keys that are not written, as most are not in
@@ -54,7 +63,7 @@ fn absent() -> Vec<(&'static str, Value)> {
         ("sliding_window", json!(4096)),
         ("sliding_window_pattern", json!(DEFAULT_FULL_INTERVAL)),
         ("rope_theta", json!(1e6)),
-        ("rope_local_base_freq", json!(1e4)),
+        ("rope_local_base_freq", json!(SLIDING_THETA)),
         ("bos_token_id", json!(2)),
         ("eos_token_id", json!(1)),
     ]
@@ -75,23 +84,27 @@ fn config(fields: &Fields) -> Result<ModelConfig, ConfigError> {
     };
     let window = fields.sliding_window()?;
     let ffn = Ffn::Dense(ffn(fields)?);
-    let layer = |is_full| LayerConfig {
-        mixer: Mixer::Attention(Attention {
-            rope: if is_full { FULL_ROPE } else { SLIDING_ROPE },
-            window: window.filter(|_| !is_full),
-            ..attention
-        }),
-        ffn,
-    };
-    let layers = full_layers(fields)?.into_iter().map(layer).collect();
+    let layers = full_layers(fields)?.into_iter();
+    let layers = layers.map(|is_full| layer(attention, ffn, window, is_full));
     let ropes = ropes(fields, family, attention.head_dim)?;
-    let config = fields.model(family, ropes.into(), layers)?;
+    let config = fields.model(family, ropes.into(), layers.collect())?;
     Ok(ModelConfig {
         norm_plus_one: true,
         embed_scale: Some(narrow((config.hidden_size as f64).sqrt())),
         final_softcap: fields.number("final_logit_softcapping")?.map(narrow),
         ..config
     })
+}
+
+fn layer(attention: Attention, ffn: Ffn, window: Option<usize>, is_full: bool) -> LayerConfig {
+    LayerConfig {
+        mixer: Mixer::Attention(Attention {
+            rope: if is_full { FULL_ROPE } else { SLIDING_ROPE },
+            window: window.filter(|_| !is_full),
+            ..attention
+        }),
+        ffn,
+    }
 }
 
 fn ffn(fields: &Fields) -> Result<DenseFfn, ConfigError> {
@@ -144,6 +157,67 @@ const NAMES: &[(LayerRole, Option<&str>)] = &[
 
 fn hf_names(role: Role, prefix: &str) -> Option<String> {
     names::hf_with(NAMES, role, prefix)
+}
+
+/// llama.cpp knows the scale of queries by the number of layers: of the largest model, of 27 billion weights, it is that of
+/// hidden / heads, of the others that of a head.
+const LAYERS_OF_27B: usize = 62;
+
+/// Norms are stored with the 1 added, and sliding layers rotate unscaled.
+fn gguf_config(keys: &Keys<'_>) -> Result<ModelConfig, ConfigError> {
+    let config = keys.dense_decoder(|attention| attention)?;
+    let num_layers = config.layers.len();
+    let plain = keys.attention()?;
+    let scaled_by = if num_layers == LAYERS_OF_27B {
+        config.hidden_size as f64 / plain.num_heads as f64
+    } else {
+        plain.head_dim as f64
+    };
+    let attention = Attention {
+        scale: narrow(scaled_by.powf(-0.5)),
+        qk_norm: true,
+        out_norm: true,
+        ..plain
+    };
+    let ffn = Ffn::Dense(DenseFfn {
+        width: keys.size("feed_forward_length")?,
+        glu: Glu::GeluTanh,
+        out_norm: true,
+    });
+    let window = keys.size_opt("attention.sliding_window")?;
+    let window = window.filter(|window| *window > 0);
+    let interval = keys.size_opt("attention.sliding_window_pattern")?;
+    let interval = interval.unwrap_or(DEFAULT_FULL_INTERVAL);
+    let is_full =
+        |at: usize| window.is_none() || (interval > 0 && (at + 1).is_multiple_of(interval));
+    let full = config.ropes[FULL_ROPE];
+    let sliding = Rope {
+        theta: keys.number("rope.freq_base_swa")?.unwrap_or(SLIDING_THETA),
+        scaling: RopeScaling::None,
+        ..full
+    };
+    let layer = |at| layer(attention, ffn, window, is_full(at));
+    Ok(ModelConfig {
+        layers: (0..num_layers).map(layer).collect(),
+        ropes: vec![full, sliding],
+        embed_scale: Some(narrow((config.hidden_size as f64).sqrt())),
+        final_softcap: keys.number("final_logit_softcapping")?.map(narrow),
+        ..config
+    })
+}
+
+const GGUF_NAMES: &[(LayerRole, &str)] = &[
+    (LayerRole::MixerOutNorm, "post_attention_norm.weight"),
+    (LayerRole::FfnOutNorm, "post_ffw_norm.weight"),
+];
+
+fn gguf_names(role: Role) -> Option<String> {
+    if let Role::Layer(layer, of_layer) = role
+        && let Some((_, name)) = GGUF_NAMES.iter().find(|(role, _)| *role == of_layer)
+    {
+        return Some(format!("blk.{layer}.{name}"));
+    }
+    names::gguf(role)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! The tokenizer in a GGUF file: a byte-level BPE of tokens and merges; the rule that splits text
-//! into words is given only by name (`tokenizer.ggml.pre`).
+//! The tokenizer in a GGUF file: SentencePiece's pieces, or a byte-level BPE of tokens and merges, whose rule that
+//! splits text into words is given only by name (`tokenizer.ggml.pre`).
+
+mod pieces;
 
 use super::{Parts, Spelling, Tokenizer, TokenizerError};
 use crate::weights::gguf::{Gguf, MetadataError};
@@ -13,7 +15,11 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, SplitDelimiterBehavior};
 
-/// ggml's token types: structure, never text of the author's.
+/// ggml's token types: ordinary text.
+const NORMAL: i64 = 1;
+/// What text without a token becomes.
+const UNKNOWN: i64 = 2;
+/// Structure, never text of the author's.
 const CONTROL: i64 = 3;
 /// Text that is always one token.
 const USER_DEFINED: i64 = 4;
@@ -22,6 +28,21 @@ const USER_DEFINED: i64 = 4;
 const LLAMA3_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// How qwen 2 and 3 do: numbers digit by digit.
 const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// `tokenizer.ggml.model`.
+enum Kind {
+    ByteLevelBpe,
+    Pieces,
+}
+
+/// What a kind makes of the file.
+struct Vocabulary {
+    encoder: tokenizers::Tokenizer,
+    spelling: Spelling,
+    drops_first_space: bool,
+    /// Where the file does not say.
+    usually_adds_bos: bool,
+}
 
 /// The named rules for splitting text into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +62,16 @@ impl Tokenizer {
     /// Names the key that is missing, of the wrong type, or not supported.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let source = Source { gguf };
-        source.expect_byte_level_bpe()?;
-        let words = source.words()?;
         let tokens = source.texts("tokenizer.ggml.tokens")?;
-        let model = build_model(&source, tokens, words)?;
-        let mut encoder = tokenizers::Tokenizer::new(model);
-        encoder.with_pre_tokenizer(Some(words.pre_tokenizer(&source)?));
-        if words == Words::Qwen2 {
-            encoder.with_normalizer(Some(NFC));
-        }
-        add_marked_tokens(&mut encoder, &source, tokens)?;
+        let Vocabulary {
+            encoder,
+            spelling,
+            drops_first_space,
+            usually_adds_bos,
+        } = match source.kind()? {
+            Kind::ByteLevelBpe => byte_level(&source, tokens)?,
+            Kind::Pieces => pieces::read(&source, tokens)?,
+        };
         let token = |key: &str| -> Result<Option<(u32, String)>, TokenizerError> {
             let id = source.read(gguf.metadata().size(key))?;
             let Some(id) = id else { return Ok(None) };
@@ -65,19 +86,35 @@ impl Tokenizer {
         let bos = token("tokenizer.ggml.bos_token_id")?;
         let eos = token("tokenizer.ggml.eos_token_id")?;
         let adds_bos = source.read(gguf.metadata().flag("tokenizer.ggml.add_bos_token"))?;
+        let adds_bos = adds_bos.unwrap_or(usually_adds_bos);
         let tokenizer = Self::new(Parts {
             encoder,
-            spelling: Spelling::ByteLevel,
-            drops_first_space: false,
-            prompt_prefix: bos
-                .as_ref()
-                .map(|(id, _)| *id)
-                .filter(|_| adds_bos == Some(true)),
+            spelling,
+            drops_first_space,
+            prompt_prefix: bos.as_ref().map(|(id, _)| *id).filter(|_| adds_bos),
             bos_token: bos.map(|(_, name)| name),
             eos_token: eos.map(|(_, name)| name),
         });
         tokenizer.map_err(|reason| source.invalid(reason))
     }
+}
+
+fn byte_level(source: &Source<'_>, tokens: &[String]) -> Result<Vocabulary, TokenizerError> {
+    let words = source.words()?;
+    let model = build_model(source, tokens, words)?;
+    let mut encoder = tokenizers::Tokenizer::new(model);
+    encoder.with_pre_tokenizer(Some(words.pre_tokenizer(source)?));
+    if words == Words::Qwen2 {
+        encoder.with_normalizer(Some(NFC));
+    }
+    encoder.add_special_tokens(&source.of_type(tokens, CONTROL)?);
+    encoder.add_tokens(&source.of_type(tokens, USER_DEFINED)?);
+    Ok(Vocabulary {
+        encoder,
+        spelling: Spelling::ByteLevel,
+        drops_first_space: false,
+        usually_adds_bos: false,
+    })
 }
 
 fn build_model(
@@ -108,29 +145,6 @@ fn build_model(
         .map_err(|error| source.invalid(format!("its merges do not fit its tokens: {error}")))
 }
 
-/// Control and user-defined tokens are matched before text is split into words.
-fn add_marked_tokens(
-    encoder: &mut tokenizers::Tokenizer,
-    source: &Source<'_>,
-    tokens: &[String],
-) -> Result<(), TokenizerError> {
-    let kinds = source.read(source.gguf.metadata().integers("tokenizer.ggml.token_type"))?;
-    let kinds = kinds.unwrap_or_default();
-    let of_kind = |wanted: i64| {
-        let marked = kinds
-            .iter()
-            .zip(tokens)
-            .filter(move |(kind, _)| **kind == wanted);
-        let as_added = move |(_, token): (_, &String)| {
-            AddedToken::from(token.clone(), wanted == CONTROL).normalized(false)
-        };
-        marked.map(as_added).collect::<Vec<_>>()
-    };
-    encoder.add_special_tokens(&of_kind(CONTROL));
-    encoder.add_tokens(&of_kind(USER_DEFINED));
-    Ok(())
-}
-
 /// The file's metadata, with its path for messages.
 struct Source<'a> {
     gguf: &'a Gguf,
@@ -159,17 +173,33 @@ impl<'a> Source<'a> {
             .ok_or_else(|| self.invalid(format!("{key} is missing")))
     }
 
-    fn expect_byte_level_bpe(&self) -> Result<(), TokenizerError> {
+    fn kind(&self) -> Result<Kind, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.model";
         match self.read(self.gguf.metadata().text(KEY))? {
-            Some("gpt2") => Ok(()),
+            Some("gpt2") => Ok(Kind::ByteLevelBpe),
+            Some("llama") => Ok(Kind::Pieces),
             other => Err(TokenizerError::Unsupported {
                 path: self.path(),
                 key: KEY,
                 value: format!("{:?}", other.unwrap_or("")),
-                supported: "gpt2 (byte-level BPE)",
+                supported: "gpt2 (byte-level BPE), llama (SentencePiece)",
             }),
         }
+    }
+
+    fn types(&self) -> Result<Vec<i64>, TokenizerError> {
+        let types = self.read(self.gguf.metadata().integers("tokenizer.ggml.token_type"))?;
+        Ok(types.unwrap_or_default())
+    }
+
+    /// Tokens that are matched before text is split into words.
+    fn of_type(&self, tokens: &[String], wanted: i64) -> Result<Vec<AddedToken>, TokenizerError> {
+        let types = self.types()?;
+        let found = types.iter().zip(tokens).filter(|(of, _)| **of == wanted);
+        let as_added = |(_, token): (_, &String)| {
+            AddedToken::from(token.clone(), wanted != USER_DEFINED).normalized(false)
+        };
+        Ok(found.map(as_added).collect())
     }
 
     fn words(&self) -> Result<Words, TokenizerError> {

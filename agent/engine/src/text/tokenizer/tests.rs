@@ -14,6 +14,10 @@ static GGUF: LazyLock<Tokenizer> = LazyLock::new(|| {
     Tokenizer::from_gguf(&Gguf::open(&golden("tiny-gguf/llama-f16.gguf")).unwrap()).unwrap()
 });
 
+static PIECES: LazyLock<Tokenizer> = LazyLock::new(|| {
+    Tokenizer::from_gguf(&Gguf::open(&golden("tiny-gguf/gemma3-q8_0.gguf")).unwrap()).unwrap()
+});
+
 /// A copy of the tiny tokenizer's folder with `change` made to its tokenizer.json.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<Tokenizer, TokenizerError> {
     let folder = tempfile::tempdir().unwrap();
@@ -107,10 +111,23 @@ fn a_sentence_piece_vocabulary_drops_the_first_space() {
     assert_eq!(tokenizer.token_bytes(385), [0xE2]);
 }
 
+#[test]
+fn pieces_of_a_gguf_file_are_those_of_sentence_piece() {
+    let expected = fs::read(golden("tiny-gguf/pieces.json")).unwrap();
+    let expected: Value = serde_json::from_slice(&expected).unwrap();
+    for text in expected["texts"].as_array().unwrap() {
+        let (text, ids) = (text[0].as_str().unwrap(), &text[1]);
+        let own = PIECES.encode(text, false).unwrap();
+        assert_eq!(&json!(own), ids, "{text:?}");
+        assert_eq!(PIECES.decode(&own, false), text.replace('▁', " "));
+    }
+    assert_eq!(PIECES.encode("a<s>", false).unwrap().last(), Some(&1));
+}
+
 proptest! {
     #[test]
     fn ids_are_those_of_the_encoder_itself(text in "[ a-z0-9.,'é好\n\t<|>_im]{0,60}") {
-        for tokenizer in [&*HF, &*GGUF] {
+        for tokenizer in [&*HF, &*GGUF, &*PIECES] {
             let own = tokenizer.encoder.encode_fast(text.as_str(), true).unwrap();
             let prefix = tokenizer.prompt_prefix.into_iter();
             let own: Vec<u32> = prefix.chain(own.get_ids().iter().copied()).collect();

@@ -140,4 +140,16 @@ impl Metadata {
             }
         })
     }
+
+    /// # Errors
+    /// When the key holds no array of numbers with a fraction.
+    pub fn numbers(&self, key: &str) -> Result<Option<&[f64]>, MetadataError> {
+        self.read(key, "an array of numbers", |value| {
+            if let Value::Array(Array::Float(numbers)) = value {
+                Some(numbers.as_slice())
+            } else {
+                None
+            }
+        })
+    }
 }

@@ -148,7 +148,7 @@ impl<'a> Keys<'a> {
     }
 
     /// Attention over all earlier keys, without norms and biases.
-    fn attention(&self) -> Result<Attention, ConfigError> {
+    pub(crate) fn attention(&self) -> Result<Attention, ConfigError> {
         let num_heads = self.size("attention.head_count")?;
         let hidden_size = self.size("embedding_length")?;
         let head_dim = match self.size_opt("attention.key_length")? {
@@ -232,12 +232,12 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn size_opt(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
+    pub(crate) fn size_opt(&self, key: &'static str) -> Result<Option<usize>, ConfigError> {
         self.known.borrow_mut().insert(key);
         self.read(self.gguf.metadata().size(&self.name(key)))
     }
 
-    fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
+    pub(crate) fn size(&self, key: &'static str) -> Result<usize, ConfigError> {
         self.size_opt(key)?.ok_or_else(|| self.missing(key))
     }
 
@@ -246,7 +246,7 @@ impl<'a> Keys<'a> {
         self.read(self.gguf.metadata().text(&self.name(key)))
     }
 
-    fn number(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
+    pub(crate) fn number(&self, key: &'static str) -> Result<Option<f64>, ConfigError> {
         self.known.borrow_mut().insert(key);
         self.read(self.gguf.metadata().number(&self.name(key)))
     }
