@@ -70,13 +70,18 @@ struct Machine {
   const Registration* kernel = nullptr;
   const void* args = nullptr;
   Index block{}, block_dim{}, grid{};
+  bool descending = false;
   void* shared = nullptr;
   uint64_t exchange[2][THREADS_MAX][3];
+  // Both sides of each warp's product.
+  float left[2][THREADS_MAX / WARP][16][16], right[2][THREADS_MAX / WARP][8][16];
   // Of this count of the block, the one before and the next.
   uint32_t counts[3];
 };
 
-thread_local Machine machine;
+// Of this thread, from its first launch on. A plain pointer, since what is read at every step should not ask whether it is
+// there.
+thread_local Machine* machine = nullptr;
 const Registration* registrations = nullptr;
 
 #if defined(__x86_64__)
@@ -105,16 +110,30 @@ pd_emulation_switch:
 
 void to_scheduler() {
 #if defined(__x86_64__)
-  pd_emulation_switch(&machine.running->stack_pointer, machine.scheduler);
+  pd_emulation_switch(&machine->running->stack_pointer, machine->scheduler);
 #else
-  swapcontext(&machine.running->context, &machine.scheduler);
+  swapcontext(&machine->running->context, &machine->scheduler);
+#endif
+}
+
+// To the next lane of the warp if it can go on; the scheduler would resume it next.
+void to_next_lane() {
+  Fibre& self = *machine->running;
+  bool is_last = self.index.x % WARP == (machine->descending ? 0 : WARP - 1);
+  Fibre* next = machine->descending ? &self - 1 : &self + 1;
+  if (is_last || next->state != State::Ready) return to_scheduler();
+  machine->running = next;
+#if defined(__x86_64__)
+  pd_emulation_switch(&self.stack_pointer, next->stack_pointer);
+#else
+  swapcontext(&self.context, &next->context);
 #endif
 }
 
 void run_fibre() {
-  machine.kernel->run(machine.args);
-  machine.running->state = State::Done;
-  to_scheduler();
+  machine->kernel->run(machine->args);
+  machine->running->state = State::Done;
+  to_next_lane();
   abort();
 }
 
@@ -136,19 +155,19 @@ void prepare(Fibre& fibre, uint8_t* stack) {
 }
 
 void resume(Fibre& fibre) {
-  machine.running = &fibre;
+  machine->running = &fibre;
 #if defined(__x86_64__)
-  pd_emulation_switch(&machine.scheduler, fibre.stack_pointer);
+  pd_emulation_switch(&machine->scheduler, fibre.stack_pointer);
 #else
-  swapcontext(&machine.scheduler, &fibre.context);
+  swapcontext(&machine->scheduler, &fibre.context);
 #endif
 }
 
 void report_fault(int) {
   char text[256];
-  const Index &b = machine.block, &t = machine.running ? machine.running->index : b;
+  const Index &b = machine->block, &t = machine->running ? machine->running->index : b;
   int len = snprintf(text, sizeof(text), "kernel %s touched memory that is not its: block %u %u %u, thread %u\n",
-                     machine.kernel ? machine.kernel->name : "(none)", b.x, b.y, b.z, t.x);
+                     machine->kernel ? machine->kernel->name : "(none)", b.x, b.y, b.z, t.x);
   if (len > 0 && write(2, text, size_t(len)) < 0) _exit(1);
   signal(SIGSEGV, SIG_DFL);
   raise(SIGSEGV);
@@ -160,19 +179,19 @@ void run_warp(uint32_t warp, uint32_t threads, bool descending) {
   for (;;) {
     uint32_t waiting = 0;
     for (uint32_t i = 0; i < last - first; ++i) {
-      Fibre& fibre = machine.fibres[descending ? last - 1 - i : first + i];
+      Fibre& fibre = machine->fibres[descending ? last - 1 - i : first + i];
       if (fibre.state == State::Ready) resume(fibre);
     }
-    for (uint32_t i = first; i < last; ++i) waiting += machine.fibres[i].state == State::AtWarpBarrier;
+    for (uint32_t i = first; i < last; ++i) waiting += machine->fibres[i].state == State::AtWarpBarrier;
     if (waiting != WARP) return;
-    for (uint32_t i = first; i < last; ++i) machine.fibres[i].state = State::Ready;
+    for (uint32_t i = first; i < last; ++i) machine->fibres[i].state = State::Ready;
   }
 }
 
 // Runs the threads of one block to their end; an error in `error`, or an empty string.
 void run_block(uint32_t threads, bool descending, char* error, size_t error_len) {
   for (uint32_t i = 0; i < threads; ++i) {
-    Fibre& fibre = machine.fibres[i];
+    Fibre& fibre = machine->fibres[i];
     fibre.state = State::Ready;
     fibre.index = Index{i, 0, 0};
     fibre.has_waited = false;
@@ -182,18 +201,18 @@ void run_block(uint32_t threads, bool descending, char* error, size_t error_len)
     fibre.open_group.clear();
     fibre.product_groups.clear();
     fibre.open_products.clear();
-    prepare(fibre, machine.stacks + size_t(i) * STACK_BYTES);
+    prepare(fibre, machine->stacks + size_t(i) * STACK_BYTES);
   }
-  machine.counts[0] = 0;
+  machine->counts[0] = 0;
   uint32_t warps = (threads + WARP - 1) / WARP;
   for (;;) {
     // Each warp goes as far as it can before the next one starts: none may rely on the others' pace.
     for (uint32_t i = 0; i < warps; ++i) run_warp(descending ? warps - 1 - i : i, threads, descending);
     uint32_t done = 0, at_barrier = 0, unwaited = 0;
     for (uint32_t i = 0; i < threads; ++i) {
-      done += machine.fibres[i].state == State::Done;
-      at_barrier += machine.fibres[i].state == State::AtBlockBarrier;
-      unwaited += !machine.fibres[i].has_waited;
+      done += machine->fibres[i].state == State::Done;
+      at_barrier += machine->fibres[i].state == State::AtBlockBarrier;
+      unwaited += !machine->fibres[i].has_waited;
     }
     if (done == threads) {
       if (unwaited > 0) snprintf(error, error_len, "%u threads end before the kernels before theirs", unwaited);
@@ -201,11 +220,11 @@ void run_block(uint32_t threads, bool descending, char* error, size_t error_len)
     }
     if (at_barrier > 0 && at_barrier + done == threads) {
       for (uint32_t i = 0; i < threads; ++i) {
-        if (machine.fibres[i].state == State::AtBlockBarrier) machine.fibres[i].state = State::Ready;
+        if (machine->fibres[i].state == State::AtBlockBarrier) machine->fibres[i].state = State::Ready;
       }
     } else {
       snprintf(error, error_len, "block %u %u %u: %u threads wait at the block's barrier, %u have ended, the rest wait "
-               "in a warp that some lanes do not reach", machine.block.x, machine.block.y, machine.block.z, at_barrier,
+               "in a warp that some lanes do not reach", machine->block.x, machine->block.y, machine->block.z, at_barrier,
                done);
       return;
     }
@@ -214,12 +233,12 @@ void run_block(uint32_t threads, bool descending, char* error, size_t error_len)
 
 // A place in the exchange for each lane of the running fibre's warp.
 uint64_t (*exchange_of_warp())[3] {
-  Fibre& fibre = *machine.running;
-  auto half = machine.exchange[fibre.turn++ % 2];
+  Fibre& fibre = *machine->running;
+  auto half = machine->exchange[fibre.turn++ % 2];
   return half + fibre.index.x / WARP * WARP;
 }
 
-uint32_t lane() { return machine.running->index.x % WARP; }
+uint32_t lane() { return machine->running->index.x % WARP; }
 
 float bf16_at(uint64_t words, uint32_t reg, uint32_t half) {
   uint32_t bits = uint32_t(words >> (32 * reg + 16 * half)) << 16;
@@ -230,7 +249,7 @@ float bf16_at(uint64_t words, uint32_t reg, uint32_t half) {
 
 void check_aligned(const void* place) {
   if (reinterpret_cast<uintptr_t>(place) % 16 == 0) return;
-  fprintf(stderr, "kernel %s: a 16-byte access at %p\n", machine.kernel->name, place);
+  fprintf(stderr, "kernel %s: a 16-byte access at %p\n", machine->kernel->name, place);
   abort();
 }
 
@@ -253,7 +272,7 @@ void multiply(const Product& product) {
     uint32_t row = me / 4, upper = i % 4 / 2, column = i / 4 * 8 + me % 4 * 2 + i % 2;
     double sum = product.adds ? product.d[i] : 0.0;
     for (uint32_t k = 0; k < 16; ++k) {
-      uint32_t left_row = machine.running->index.x / WARP % 4 * 16 + 8 * upper + row;
+      uint32_t left_row = machine->running->index.x / WARP % 4 * 16 + 8 * upper + row;
       double x = product.left ? swizzled_at(product.left, 0, left_row, k)
                               : bf16_at(places[row * 4 + k % 8 / 2][k / 8], upper, k % 2);
       sum += x * (product.transposed ? swizzled_at(product.matrix, product.plane_bytes, k, column)
@@ -270,31 +289,31 @@ Registration::Registration(const char* name, size_t args_bytes, uint32_t threads
   registrations = this;
 }
 
-const Index& thread_index() { return machine.running->index; }
-const Index& block_index() { return machine.block; }
-const Index& block_size() { return machine.block_dim; }
-const Index& grid_size() { return machine.grid; }
-void* shared_memory() { return machine.shared; }
+const Index& thread_index() { return machine->running->index; }
+const Index& block_index() { return machine->block; }
+const Index& block_size() { return machine->block_dim; }
+const Index& grid_size() { return machine->grid; }
+void* shared_memory() { return machine->shared; }
 
 void sync_block() {
-  machine.running->state = State::AtBlockBarrier;
-  to_scheduler();
+  machine->running->state = State::AtBlockBarrier;
+  to_next_lane();
 }
 uint32_t count_block(bool says) {
-  uint32_t turn = machine.running->count_turn++;
-  machine.counts[turn % 3] += says;
-  machine.counts[(turn + 1) % 3] = 0;
+  uint32_t turn = machine->running->count_turn++;
+  machine->counts[turn % 3] += says;
+  machine->counts[(turn + 1) % 3] = 0;
   sync_block();
-  return machine.counts[turn % 3];
+  return machine->counts[turn % 3];
 }
-void await_kernels_before() { machine.running->has_waited = true; }
+void await_kernels_before() { machine->running->has_waited = true; }
 void check_readable(const void* from, size_t bytes) {
   check_aligned(from);
   for (size_t i = 0; i < bytes; ++i) (void)static_cast<const volatile uint8_t*>(from)[i];
 }
 void sync_warp() {
-  machine.running->state = State::AtWarpBarrier;
-  to_scheduler();
+  machine->running->state = State::AtWarpBarrier;
+  to_next_lane();
 }
 
 uint16_t round_to_bf16(float value) {
@@ -313,20 +332,19 @@ uint32_t shuffle(uint32_t value, uint32_t source_lane) {
 
 // Products are exact, sums rounded once, which is what the hardware does within a bit or two.
 void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  auto places = exchange_of_warp();
-  uint32_t me = lane();
-  places[me][0] = uint64_t(a[1]) << 32 | a[0];
-  places[me][1] = uint64_t(a[3]) << 32 | a[2];
-  places[me][2] = uint64_t(b[1]) << 32 | b[0];
+  Fibre& fibre = *machine->running;
+  uint32_t half = fibre.turn++ % 2, warp = fibre.index.x / WARP, me = lane(), row = me / 4, t = me % 4 * 2;
+  auto left = machine->left[half][warp];
+  auto right = machine->right[half][warp];
+  for (uint32_t e = 0; e < 2; ++e) {
+    for (uint32_t i = 0; i < 4; ++i) left[row + i % 2 * 8][t + i / 2 * 8 + e] = bf16_at(a[i], 0, e);
+    for (uint32_t i = 0; i < 2; ++i) right[row][t + i * 8 + e] = bf16_at(b[i], 0, e);
+  }
   sync_warp();
   for (uint32_t e = 0; e < 4; ++e) {
-    uint32_t row = me / 4, upper = e / 2, column = me % 4 * 2 + e % 2;
+    const float *x = left[row + e / 2 * 8], *y = right[t + e % 2];
     double sum = d[e];
-    for (uint32_t k = 0; k < 16; ++k) {
-      uint32_t t = k % 8 / 2;
-      double x = bf16_at(places[row * 4 + t][k / 8], upper, k % 2);
-      sum += x * bf16_at(places[column * 4 + t][2], k / 8, k % 2);
-    }
+    for (uint32_t k = 0; k < 16; ++k) sum += double(x[k]) * y[k];
     d[e] = float(sum);
   }
 }
@@ -349,15 +367,15 @@ void multiply_warpgroup(float* d, int len, const uint32_t* a, const uint16_t* le
                         bool transposed, uint32_t plane_bytes, bool adds) {
   Product product{d, len, {}, left, matrix, transposed, plane_bytes, adds};
   if (a) memcpy(product.a, a, sizeof(product.a));
-  machine.running->open_products.push_back(product);
+  machine->running->open_products.push_back(product);
 }
 void commit_products() {
-  Fibre& fibre = *machine.running;
+  Fibre& fibre = *machine->running;
   fibre.product_groups.push_back(std::move(fibre.open_products));
   fibre.open_products.clear();
 }
 void wait_products(int pending) {
-  auto& groups = machine.running->product_groups;
+  auto& groups = machine->running->product_groups;
   while (groups.size() > size_t(pending)) {
     for (const Product& product : groups.front()) multiply(product);
     groups.erase(groups.begin());
@@ -368,15 +386,15 @@ void copy_async(void* to, const void* from, bool wanted) {
   check_aligned(to);
   if (wanted) check_aligned(from);
   memset(to, 0xff, 16);
-  machine.running->open_group.push_back(Copy{to, from, wanted});
+  machine->running->open_group.push_back(Copy{to, from, wanted});
 }
 void commit_copies() {
-  Fibre& fibre = *machine.running;
+  Fibre& fibre = *machine->running;
   fibre.groups.push_back(std::move(fibre.open_group));
   fibre.open_group.clear();
 }
 void wait_copies(int pending) {
-  auto& groups = machine.running->groups;
+  auto& groups = machine->running->groups;
   while (groups.size() > size_t(pending)) {
     for (const Copy& copy : groups.front()) {
       if (copy.wanted) {
@@ -408,6 +426,8 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
   static const bool handled = (signal(SIGSEGV, report_fault), true);
   (void)handled;
   error[0] = 0;
+  thread_local Machine own;
+  machine = &own;
   size_t page = size_t(sysconf(_SC_PAGESIZE));
   size_t shared_pages = (shared_bytes + page - 1) / page * page;
   auto memory = [&](size_t bytes) {
@@ -415,23 +435,24 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
     if (at == MAP_FAILED) abort();
     return static_cast<uint8_t*>(at);
   };
-  if (!machine.stacks) machine.stacks = memory(size_t(THREADS_MAX) * STACK_BYTES);
+  if (!machine->stacks) machine->stacks = memory(size_t(THREADS_MAX) * STACK_BYTES);
   uint8_t* shared = memory(shared_pages + page);
   mprotect(shared + shared_pages, page, PROT_NONE);
-  machine.shared = shared + (shared_pages - (shared_bytes + 15) / 16 * 16);
-  machine.kernel = static_cast<const Registration*>(kernel);
-  machine.args = args;
-  machine.grid = Index{grid[0], grid[1], grid[2]};
-  machine.block_dim = Index{threads, 1, 1};
+  machine->shared = shared + (shared_pages - (shared_bytes + 15) / 16 * 16);
+  machine->kernel = static_cast<const Registration*>(kernel);
+  machine->args = args;
+  machine->descending = descending;
+  machine->grid = Index{grid[0], grid[1], grid[2]};
+  machine->block_dim = Index{threads, 1, 1};
   size_t blocks = size_t(grid[0]) * grid[1] * grid[2];
   for (size_t i = 0; i < blocks && !error[0]; ++i) {
     size_t at = descending ? blocks - 1 - i : i;
-    machine.block = Index{uint32_t(at % grid[0]), uint32_t(at / grid[0] % grid[1]), uint32_t(at / grid[0] / grid[1])};
-    memset(machine.shared, 0xff, shared_bytes);
+    machine->block = Index{uint32_t(at % grid[0]), uint32_t(at / grid[0] % grid[1]), uint32_t(at / grid[0] / grid[1])};
+    memset(machine->shared, 0xff, shared_bytes);
     run_block(threads, descending, error, error_len);
   }
-  machine.running = nullptr;
-  machine.kernel = nullptr;
+  machine->running = nullptr;
+  machine->kernel = nullptr;
   munmap(shared, shared_pages + page);
 }
 
