@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const KERNELS: &str = "src/cuda/kernels";
-const FILES: [&str; 17] = [
+const FILES: [&str; 18] = [
     "attn_latent",
     "attn_paged",
+    "attn_tile",
     "copy_pages",
     "copy_states",
     "delta",

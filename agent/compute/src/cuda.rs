@@ -15,6 +15,7 @@ mod memory;
 mod ops;
 mod pinned;
 mod replay;
+mod saturations;
 mod scratch;
 mod shared;
 mod stream_event;

@@ -31,8 +31,8 @@ pub(crate) struct ModelArgs {
     // The full path keeps clap from reading the field as a flag that may be absent; `auto` is `None`.
     pub(crate) dtype: std::option::Option<ComputeDtype>,
 
-    /// Dtype of the KV pool: float32, float16, bfloat16 or, on CPUs, fp8_e4m3, by the scales of the
-    /// checkpoint or 1; `auto` is that of the activations
+    /// Dtype of the KV pool: float32, float16 (on CPUs), bfloat16 or fp8_e4m3, by the scales of
+    /// the checkpoint or 1; `auto` is that of the activations
     #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = kv_cache_dtype)]
     pub(crate) kv_cache_dtype: std::option::Option<KvDtype>,
 

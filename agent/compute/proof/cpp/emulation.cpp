@@ -469,6 +469,9 @@ namespace attn_latent {
 namespace attn_paged {
 #include "attn_paged.cu"
 }
+namespace attn_tile {
+#include "attn_tile.cu"
+}
 namespace copy_pages {
 #include "copy_pages.cu"
 }
@@ -531,7 +534,7 @@ constexpr Constant CONSTANTS[] = {
     {"LINEAR_ROWS_F32", pd::linears::ROWS_F32},
     {"QKV_PREP_HEAD_DIM_MAX", qkv_prep::HEAD_DIM_MAX},
     {"ATTN_PAGED_TOKEN_WARPS", attn_paged::TOKEN_WARPS},
-    {"ATTN_PAGED_TILE_QUERIES", attn_paged::TILE_QUERIES},
+    {"ATTN_TILE_QUERIES", attn_tile::QUERIES},
     {"ATTN_PAGED_BLOCK", pd::BLOCK},
     {"HOPPER_QUERIES", hopper::QUERIES},
     {"HOPPER_KEYS", hopper::KEYS},

@@ -14,6 +14,7 @@ pub mod steps;
 use half::bf16;
 use pd_compute::cpu::{CpuBackend, CpuConfig};
 use pd_compute::dtype::ComputeDtype;
+use pd_compute::e4m3;
 use pd_compute::sampling::noise;
 use pd_compute::{Backend, ComputeError, DType, DeviceBuffer, Ticket, WeightFormat, WeightSource};
 
@@ -65,7 +66,11 @@ pub fn rounded(dtype: DType, values: Vec<f32>) -> Vec<f32> {
             .into_iter()
             .map(|v| bf16::from_f32(v).to_f32())
             .collect(),
-        DType::F32 | DType::F16 | DType::U32 | DType::U8 | DType::F8E4M3 => values,
+        DType::F8E4M3 => values
+            .into_iter()
+            .map(|v| e4m3::value(e4m3::rounded(v)))
+            .collect(),
+        DType::F32 | DType::F16 | DType::U32 | DType::U8 => values,
     }
 }
 
@@ -150,6 +155,9 @@ impl<B: Backend> Subject<B> {
                 .map(|v| bf16::from_f32(*v).to_bits())
                 .collect();
             self.backend.upload(buffer, &bits);
+        } else if buffer.dtype() == DType::F8E4M3 {
+            let codes: Vec<u8> = values.iter().map(|v| e4m3::rounded(*v)).collect();
+            self.backend.upload(buffer, &codes);
         } else {
             self.backend.upload(buffer, values);
         }
@@ -170,6 +178,9 @@ impl<B: Backend> Subject<B> {
         Ok(if buffer.dtype() == DType::BF16 {
             let bits = bytes.as_slice::<u16>().iter();
             bits.map(|bits| bf16::from_bits(*bits).to_f32()).collect()
+        } else if buffer.dtype() == DType::F8E4M3 {
+            let codes = bytes.as_slice::<u8>().iter();
+            codes.map(|code| e4m3::value(*code)).collect()
         } else {
             bytes.as_slice().to_vec()
         })

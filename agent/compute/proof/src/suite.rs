@@ -3,6 +3,7 @@
 
 mod attention;
 mod delta;
+mod e4m3;
 mod experts;
 mod forms;
 mod latents;
@@ -22,6 +23,11 @@ use delta::{
     a_sequences_bits_do_not_depend_on_how_it_is_cut, convolutions_go_on_from_states,
     heads_are_normed_and_gated, states_come_back_from_the_host_as_they_went,
     the_delta_rule_goes_on_from_states,
+};
+use e4m3::{
+    attention_reads_e4m3_as_the_cpus_does,
+    keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted,
+    pages_and_bits_of_e4m3_stay_what_they_are,
 };
 use experts::{
     a_rows_bits_do_not_depend_on_those_that_choose_its_experts, experts_are_chosen_run_and_added_up,
@@ -94,6 +100,9 @@ checks! {
     a_rows_bits_do_not_depend_on_those_that_choose_its_experts
     latents_are_kept_and_attended
     a_rows_bits_depend_on_the_latents_before_it_only
+    keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted
+    attention_reads_e4m3_as_the_cpus_does
+    pages_and_bits_of_e4m3_stay_what_they_are
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw
@@ -225,6 +234,7 @@ fn qkv_becomes_queries_and_cached_keys_and_values<D: Device>(device: &D) {
                     has_bias,
                     has_norms,
                     dtype,
+                    kv_dtype: dtype,
                 };
                 let (queries, pool) = rows::qkv_prep(&reference(), &case);
                 let (actual_queries, actual_pool) = rows::qkv_prep(&subject, &case);

@@ -36,8 +36,9 @@ impl Backend for CudaBackend {
             "CUDA",
             |feature| feature != OpFeature::LongDeltaKeys,
             |kv| {
-                if kv.dtype != own {
-                    Err(format!("it keeps KV as its activations, in {own:?}"))
+                if kv.dtype != own && kv.dtype != DType::F8E4M3 {
+                    let said = format!("it keeps KV as its activations, in {own:?}, or in E4M3");
+                    Err(said)
                 } else if has_latents && !attn_latent::takes_head_dim(kv.head_dim) {
                     Err("latents must be multiples of 8 up to 768".to_owned())
                 } else if !has_latents && !attn_paged::takes_head_dim(kv.head_dim) {
@@ -138,6 +139,10 @@ impl Backend for CudaBackend {
 
     fn health(&self) -> Result<(), ComputeError> {
         self.shared.fault.check()
+    }
+
+    fn kv_saturations(&self) -> u64 {
+        self.shared.saturations.count()
     }
 
     fn replays(&self) -> bool {

@@ -21,22 +21,24 @@ pub(super) mod rope_table;
 pub(super) mod sample;
 
 use super::handle::CudaBackend;
-use super::kernels::{self, to_u32};
+use super::kernels::{self, Kernel, to_u32};
+use super::shared::Shared;
 use crate::dtype::DType;
-use crate::kv::{KvGroupView, KvLayerSpan};
+use crate::kv::{KvGroupView, KvLayerSpan, KvScales};
 use crate::ops::BatchView;
 use crate::states::{StateRows, StateView};
 
 /// One layer of the pool as kernels address it.
 ///
 /// # Panics
-/// When the pool's dtype is not `dtype`, or its region is too small for its pages.
-fn kv_layer(kv: &KvGroupView<CudaBackend>, layer: usize, dtype: DType) -> kernels::KvLayer {
-    assert!(
-        kv.dtype == dtype,
-        "a KV pool of {:?} beside activations of {dtype:?}",
-        kv.dtype
-    );
+/// When the pool's region is too small for its pages.
+fn kv_layer(
+    shared: &Shared,
+    kv: &KvGroupView<CudaBackend>,
+    layer: usize,
+    scales: KvScales,
+) -> kernels::KvLayer {
+    let dtype = kv.dtype;
     let KvLayerSpan { cut, offset, len } = kv.layer_span(layer);
     let base = cut.region.addr_of("KV region", &[dtype], len);
     let element = dtype.size_bytes();
@@ -50,6 +52,36 @@ fn kv_layer(kv: &KvGroupView<CudaBackend>, layer: usize, dtype: DType) -> kernel
         num_pages: to_u32(kv.num_pages),
         num_kv_heads: to_u32(kv.num_kv_heads),
         head_dim: to_u32(kv.head_dim),
+        saturated: shared.saturations.addr(),
+        k_scale: scales.k,
+        v_scale: scales.v,
+    }
+}
+
+/// A kernel that reads or writes a pool, by the dtypes of both.
+struct OfPool {
+    bf16: Kernel,
+    f32: Kernel,
+    /// With a pool of E4M3.
+    bf16_f8: Kernel,
+    f32_f8: Kernel,
+}
+
+// === impl OfPool ===
+
+impl OfPool {
+    /// # Panics
+    /// When none takes the pool's dtype beside the activations'.
+    fn of(&self, activations: DType, pool: DType) -> Kernel {
+        match (activations, pool) {
+            (DType::F32, DType::F8E4M3) => self.f32_f8,
+            (_, DType::F8E4M3) => self.bf16_f8,
+            _ if activations != pool => {
+                panic!("a KV pool of {pool:?} beside activations of {activations:?}")
+            }
+            (DType::F32, _) => self.f32,
+            _ => self.bf16,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::fault::FaultWord;
 use super::kernels::{Kernel, to_u32};
 use super::pinned::PinnedPool;
 use super::replay::{Recording, Steps};
+use super::saturations::Saturations;
 use super::scratch::Scratch;
 use super::stream_event::StreamEvent;
 use crate::dtype::DType;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 /// How the CUDA backend runs.
 #[derive(Clone, Copy, Debug)]
 pub struct CudaConfig {
-    /// Of weights, activations and the KV pool: `BF16`, or `F32` for the faithful path.
+    /// Of weights and activations: `BF16`, or `F32` for the faithful path.
     pub dtype: DType,
     /// A row's bits depend on neither batch-mates nor chunking.
     pub deterministic: bool,
@@ -26,6 +27,7 @@ pub struct CudaConfig {
 pub(super) struct Shared {
     pub(super) config: CudaConfig,
     pub(super) fault: FaultWord,
+    pub(super) saturations: Saturations,
     pub(super) pinned: Arc<PinnedPool>,
     /// Gate and up before they are joined.
     pub(super) gate_up: Scratch,
@@ -50,6 +52,7 @@ impl Shared {
         Ok(Self {
             config,
             fault: FaultWord::new(&driver)?,
+            saturations: Saturations::new(&driver)?,
             pinned: PinnedPool::new(&driver),
             gate_up: Scratch::new("gate and up of a product"),
             partials: Scratch::new("attention's partial sums"),

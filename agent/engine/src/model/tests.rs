@@ -2,6 +2,7 @@
 
 mod damaged;
 mod drafts;
+mod emulated;
 mod gguf;
 mod kv;
 mod paper;
@@ -11,20 +12,16 @@ mod runner;
 use super::*;
 use pd_compute::DType;
 use pd_compute::cpu::CpuBackend;
-use pd_compute::cuda::{CudaBackend, CudaConfig};
-use pd_compute_proof::EmulatedDriver;
 use proptest::prelude::*;
 use runner::{Piece, Runner, Sizes};
 use safetensors::SafeTensors;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Largest difference from the reference, relative to the row's largest logit.
 const GOLDEN_BOUND: f32 = 1e-4;
 /// The same where weights, activations and KV are bfloat16, which rounds to 1/256 after every op.
 const BFLOAT16_BOUND: f32 = 5e-2;
-const EMULATED_STEPS: usize = 8;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -51,15 +48,6 @@ fn sizes(page_size: usize) -> Sizes {
         max_seq_len: 512,
         step,
     }
-}
-
-/// CUDA's kernels without a GPU.
-fn emulated(dtype: DType) -> CudaBackend {
-    let config = CudaConfig {
-        dtype,
-        deterministic: false,
-    };
-    CudaBackend::start(Arc::new(EmulatedDriver::new(1 << 30)), config).unwrap()
 }
 
 struct Golden {
@@ -116,18 +104,6 @@ fn assert_golden_on<B: Backend>(backend: B, model: &str, golden_file: &str, boun
 
 fn assert_golden_by<B: Backend>(runner: Runner<B>, model: &str, golden_file: &str, bound: f32) {
     assert_as(&read_golden(&golden(golden_file)), runner, model, bound);
-}
-
-/// By CUDA's kernels in emulation, where a step of one token takes a tenth of a second: the prompt and a few of them.
-fn assert_golden_emulated(dtype: DType, model: &str, golden_file: &str, bound: f32) {
-    let mut expected = read_golden(&golden(golden_file));
-    expected
-        .tokens
-        .truncate(expected.prompt_len + EMULATED_STEPS);
-    let len = expected.tokens.len();
-    expected.logits.retain(|(place, _)| *place < len);
-    let runner = runner_on(emulated(dtype), model, 16);
-    assert_as(&expected, runner, model, bound);
 }
 
 fn assert_as<B: Backend>(expected: &Golden, mut runner: Runner<B>, model: &str, bound: f32) {
@@ -202,30 +178,11 @@ fn golden_of_a_folder() {
     }
 }
 
-#[test]
-fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
-    for (dtype, model, bound) in [
-        (DType::BF16, "tiny-llama", BFLOAT16_BOUND),
-        (DType::F32, "tiny-qwen2", GOLDEN_BOUND),
-        (DType::BF16, "tiny-qwen2", BFLOAT16_BOUND),
-        (DType::F32, "tiny-qwen3", GOLDEN_BOUND),
-        (DType::F32, "tiny-mistral-full-fp8", GOLDEN_BOUND),
-        (DType::BF16, "tiny-mistral-full-fp8", BFLOAT16_BOUND),
-        (DType::F32, "tiny-gemma3", GOLDEN_BOUND),
-        (DType::BF16, "tiny-gemma3", BFLOAT16_BOUND),
-        (DType::F32, "tiny-qwen3-moe", GOLDEN_BOUND),
-        (DType::F32, "tiny-qwen3-5-moe", GOLDEN_BOUND),
-        (DType::F32, "tiny-gpt-oss-mxfp4", GOLDEN_BOUND),
-        (DType::F32, "tiny-deepseek-v3", GOLDEN_BOUND),
-    ] {
-        assert_golden_emulated(dtype, model, &format!("{model}/golden.safetensors"), bound);
-    }
-}
-
 /// What bfloat16 costs by torch's own kernels is the measure of what it may cost by ours.
 #[cfg(feature = "tch")]
 #[test]
 fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
+    use emulated::{assert_golden_emulated, emulated};
     use pd_compute::tch::{TchBackend, TchConfig, usual_device};
     let all = [(DType::F32, GOLDEN_BOUND), (DType::BF16, BFLOAT16_BOUND)];
     for (model, bounds) in [
@@ -255,19 +212,6 @@ fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
 
 fn needs_of(model: &str, dtype: DType) -> pd_compute::OpNeeds {
     needs(&ModelFiles::open(&golden(model)).unwrap().config, dtype)
-}
-
-#[test]
-fn cuda_refuses_latents_that_its_kernels_do_not_take_before_weights_are_read() {
-    let mut needs = needs_of("tiny-deepseek-v2", DType::F32);
-    assert_eq!(emulated(DType::F32).check_ops(&needs), Ok(()));
-    needs.kv[0].head_dim = 1024;
-    let refused = emulated(DType::F32).check_ops(&needs);
-    let message = refused.unwrap_err().to_string();
-    assert!(
-        message.contains("latents must be multiples of 8 up to 768"),
-        "{message}"
-    );
 }
 
 #[test]

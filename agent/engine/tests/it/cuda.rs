@@ -11,6 +11,7 @@ use pd_compute_proof::EmulatedDriver;
 use pd_engine::engine::{Device, Engine, EngineConfig, FinishReason, StartError};
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
+use pd_protocol::layout::KvDtype;
 use std::sync::Arc;
 
 const MEMORY_BYTES: usize = 64 << 20;
@@ -239,25 +240,29 @@ fn a_device_that_is_too_small_is_refused_with_the_arithmetic() {
 #[test]
 fn a_kv_pool_that_the_kernels_do_not_read_is_refused() {
     let config = EngineConfig {
-        kv_cache_dtype: Some(pd_protocol::layout::KvDtype::Float16),
+        kv_cache_dtype: Some(KvDtype::Float16),
         ..on_cuda(ComputeDtype::BF16, false)
     };
     assert_eq!(
         refusal(config),
         "cannot set up the device: the CUDA backend takes no KV pool of F16 with heads of 16: it keeps KV as its \
-         activations, in BF16"
+         activations, in BF16, or in E4M3"
     );
 }
 
-/// Prefill on one device, decode on another, like two processes on one host.
-fn assert_a_pair_is_the_unified_engine(transport: TransportChoice) {
-    let request = mk_sampled(&mk_prompt(9, 70), 8);
-    let expected = generate(&start(on_cuda(ComputeDtype::BF16, false)), request.clone());
-    let pair = Pair::start(transport, |config| EngineConfig {
+/// Prefill on one device, decode on another, like two processes on one host, with a configuration and its own devices.
+fn assert_a_pair_is_the_unified_engine(
+    transport: TransportChoice,
+    change: impl Fn(EngineConfig) -> EngineConfig,
+) -> Pair {
+    let on_cuda = |config| EngineConfig {
         dtype: Some(ComputeDtype::BF16),
         device: emulated(MEMORY_BYTES, false),
-        ..config
-    });
+        ..change(config)
+    };
+    let request = mk_sampled(&mk_prompt(9, 70), 8);
+    let expected = generate(&start(on_cuda(mk_config(LLAMA))), request.clone());
+    let pair = Pair::start(transport, on_cuda);
     let (prefill, decode) = pair.submit(&request, 1);
     let (prefill, decode) = (collect(prefill), collect(decode));
     assert_eq!(prefill.token_ids, decode.token_ids[..1]);
@@ -265,16 +270,29 @@ fn assert_a_pair_is_the_unified_engine(transport: TransportChoice) {
     assert_eq!(decode.logprobs, expected.logprobs);
     assert_nothing_held(&pair.prefill);
     assert_nothing_held(&pair.decode);
+    pair
 }
 
 #[test]
 fn kv_goes_from_device_to_device_on_one_host() {
-    assert_a_pair_is_the_unified_engine(TransportChoice::Only(Transport::Shm));
+    assert_a_pair_is_the_unified_engine(TransportChoice::Only(Transport::Shm), |config| config);
 }
 
 #[test]
 fn kv_goes_from_device_to_device_by_way_of_the_host() {
-    assert_a_pair_is_the_unified_engine(TransportChoice::Only(Transport::Tcp));
+    assert_a_pair_is_the_unified_engine(TransportChoice::Only(Transport::Tcp), |config| config);
+}
+
+#[test]
+fn kv_in_e4m3_goes_as_it_is_and_what_lies_beyond_is_counted() {
+    let pair = assert_a_pair_is_the_unified_engine(TransportChoice::Auto, |config| EngineConfig {
+        model_path: mk_config("tiny-mistral-full-fp8").model_path,
+        kv_cache_dtype: Some(KvDtype::Fp8E4m3),
+        ..config
+    });
+    for engine in [&pair.prefill, &pair.decode] {
+        assert!(metric(engine, "pdserve_kv_saturated_values_total") > 0.5);
+    }
 }
 
 #[test]

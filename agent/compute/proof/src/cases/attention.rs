@@ -27,8 +27,9 @@ pub struct AttnCase {
     /// Query heads per KV head.
     pub group: usize,
     pub head_dim: usize,
-    /// Of queries and pool.
+    /// Of queries.
     pub dtype: DType,
+    pub kv_dtype: DType,
     pub form: AttnForm,
 }
 
@@ -110,7 +111,7 @@ impl AttnCase {
             head_dim: self.head_dim,
             num_layers: 2,
         };
-        let kv = shape.pool(subject, self.dtype);
+        let kv = shape.pool(subject, self.kv_dtype);
         self.fill(subject, &kv, &page_table, stride);
         let page_table = self.without_unseen(page_table, stride);
         let width = self.num_kv_heads * self.group * self.head_dim;
@@ -157,7 +158,7 @@ impl AttnCase {
             scale,
             batch: &batch,
             kv: &kv,
-            kv_scales: KvScales::ONE,
+            kv_scales: KvScales { k: 0.5, v: 1.5 }.of_pool(self.kv_dtype),
             layer: 1,
             window: form.window,
             sinks: form.has_sinks.then_some(&sinks),
@@ -213,7 +214,7 @@ impl AttnCase {
                         let seed = ((seq * 10_000 + key) * 64 + head) * 2 + kind;
                         let scaled = values(7_000_000 + seed as u64, self.head_dim);
                         let scaled = scaled.into_iter().map(|v| 3.0 * v).collect();
-                        pool[place].copy_from_slice(&rounded(self.dtype, scaled));
+                        pool[place].copy_from_slice(&rounded(self.kv_dtype, scaled));
                     }
                 }
             }

@@ -15,8 +15,9 @@ pub struct LatentsCase {
     pub rope_dim: usize,
     pub latent_dim: usize,
     pub v_dim: usize,
-    /// Of rows, weights and pool.
+    /// Of rows and weights.
     pub dtype: DType,
+    pub kv_dtype: DType,
 }
 
 /// What became of it.
@@ -35,6 +36,11 @@ const PAGE_SIZE: usize = 16;
 impl LatentsCase {
     fn head_dim(&self) -> usize {
         self.latent_dim + self.rope_dim
+    }
+
+    /// Of E4M3, some of the largest lie beyond.
+    fn kv_scales(&self) -> KvScales {
+        KvScales { k: 0.003, v: 0.003 }.of_pool(self.kv_dtype)
     }
 
     /// Those of a product, which are all of about one.
@@ -64,11 +70,11 @@ impl LatentsCase {
         let len = num_pages * PAGE_SIZE * self.head_dim();
         let region = subject
             .backend
-            .alloc_exportable("pool", self.dtype, len, Reach::Process);
+            .alloc_exportable("pool", self.kv_dtype, len, Reach::Process);
         let region = region.expect("test pools fit");
         let cut = KvCutView::page_first(region, 0..1, 1, 1, PAGE_SIZE, self.head_dim());
         KvGroupView {
-            dtype: self.dtype,
+            dtype: self.kv_dtype,
             page_size: PAGE_SIZE,
             num_pages,
             num_kv_heads: 1,
@@ -128,7 +134,7 @@ impl LatentsCase {
             batch,
             kv,
             layer: 0,
-            kv_scales: KvScales::ONE,
+            kv_scales: self.kv_scales(),
             q_out,
         });
     }
@@ -171,7 +177,7 @@ impl LatentsCase {
             scale: 0.2,
             batch: &batch,
             kv: &kv,
-            kv_scales: KvScales::ONE,
+            kv_scales: self.kv_scales(),
             layer: 0,
             window: None,
             sinks: None,

@@ -117,8 +117,9 @@ pub struct QkvCase {
     pub following: usize,
     pub has_bias: bool,
     pub has_norms: bool,
-    /// Of activations and pool.
+    /// Of activations.
     pub dtype: DType,
+    pub kv_dtype: DType,
 }
 
 /// The rotated queries, and the whole pool.
@@ -131,8 +132,9 @@ pub fn qkv_prep<B: Backend>(subject: &Subject<B>, case: &QkvCase) -> (Vec<f32>, 
         has_bias,
         has_norms,
         dtype,
+        kv_dtype,
     } = *case;
-    let kv: KvGroupView<B> = shape.pool(subject, dtype);
+    let kv: KvGroupView<B> = shape.pool(subject, kv_dtype);
     let slots = [
         0,
         u32::try_from(shape.num_slots() - 1).expect("small"),
@@ -170,7 +172,8 @@ pub fn qkv_prep<B: Backend>(subject: &Subject<B>, case: &QkvCase) -> (Vec<f32>, 
         num_q_heads,
         batch: &batch,
         kv: &kv,
-        kv_scales: KvScales::ONE,
+        // Of E4M3, some keys and no values lie beyond.
+        kv_scales: KvScales { k: 0.003, v: 0.75 }.of_pool(kv_dtype),
         layer: shape.num_layers - 1,
     });
     let queries = subject.read(&qkv);

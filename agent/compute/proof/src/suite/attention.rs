@@ -18,6 +18,7 @@ pub(super) fn attn_case(
         group,
         head_dim,
         dtype,
+        kv_dtype: dtype,
         form: AttnForm::default(),
     }
 }

@@ -6,7 +6,7 @@ use crate::cases::latents::LatentsCase;
 use crate::cases::reference;
 use pd_compute::{DType, OpFeature};
 
-fn case(
+pub(super) fn case(
     dtype: DType,
     rows: usize,
     heads: usize,
@@ -20,6 +20,7 @@ fn case(
         latent_dim,
         v_dim,
         dtype,
+        kv_dtype: dtype,
     }
 }
 

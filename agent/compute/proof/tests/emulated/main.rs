@@ -79,6 +79,9 @@ emulated! {
     a_rows_bits_do_not_depend_on_those_that_choose_its_experts
     latents_are_kept_and_attended
     a_rows_bits_depend_on_the_latents_before_it_only
+    keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted
+    attention_reads_e4m3_as_the_cpus_does
+    pages_and_bits_of_e4m3_stay_what_they_are
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

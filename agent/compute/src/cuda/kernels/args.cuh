@@ -53,6 +53,11 @@ struct KvLayer {
   uint32_t num_pages;
   uint32_t num_kv_heads;
   uint32_t head_dim;
+  // Of a pool of E4M3: what its keys and values are multiplied by, and where those that it could not hold are counted, in
+  // host memory.
+  uint64_t* saturated;
+  float k_scale;
+  float v_scale;
 };
 
 struct Batch {

@@ -25,6 +25,9 @@ pub(in crate::cuda) struct KvLayer {
     pub(in crate::cuda) num_pages: u32,
     pub(in crate::cuda) num_kv_heads: u32,
     pub(in crate::cuda) head_dim: u32,
+    pub(in crate::cuda) saturated: u64,
+    pub(in crate::cuda) k_scale: f32,
+    pub(in crate::cuda) v_scale: f32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

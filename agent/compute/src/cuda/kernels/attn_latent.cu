@@ -39,7 +39,7 @@ DEVICE void attend_latent(const AttnArgs& args) {
       if (h >= heads || d >= kv.head_dim) continue;
       Pack8<T> pack = load8(q_row + h * kv.head_dim + d);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) q[h][p][i] = pack.get(i) * args.scale_log2;
+      for (int i = 0; i < 8; ++i) q[h][p][i] = pack.get(i) * key_factor<Kv>(args);
     }
   }
   auto fetch = [&](uint32_t key) {
@@ -98,7 +98,7 @@ DEVICE void attend_latent(const AttnArgs& args) {
   for (uint32_t at = threadIdx.x; at < heads * args.value_dim; at += blockDim.x) {
     uint32_t h = at / args.value_dim, i = at % args.value_dim;
     Folded all = fold_warps<LATENT_WARPS, HEADS, STATE>(partials, h, i);
-    out[at] = from_float<T>(all.sum > 0.0f ? all.value / all.sum : 0.0f);
+    out[at] = from_float<T>(all.sum > 0.0f ? all.value / all.sum * value_factor<Kv>(kv.k_scale) : 0.0f);
   }
 }
 
@@ -107,3 +107,5 @@ DEVICE void attend_latent(const AttnArgs& args) {
 // Grid: tokens · query heads / HEADS, of which a token has neighbours. Shared memory: LATENT_WARPS · HEADS · (DIM_MAX + 2) floats.
 KERNEL(pd_attend_latent_bf16, AttnArgs, LATENT_WARPS * 32) { attend_latent<bf16, bf16>(args); }
 KERNEL(pd_attend_latent_f32, AttnArgs, LATENT_WARPS * 32) { attend_latent<float, float>(args); }
+KERNEL(pd_attend_latent_bf16_f8, AttnArgs, LATENT_WARPS * 32) { attend_latent<bf16, f8>(args); }
+KERNEL(pd_attend_latent_f32_f8, AttnArgs, LATENT_WARPS * 32) { attend_latent<float, f8>(args); }

@@ -1,6 +1,6 @@
 // What the kernels of attention share: where keys lie in the paged pool, and which queries a tile holds.
 #pragma once
-#include "args.cuh"
+#include "e4m3.cuh"
 
 namespace pd {
 
@@ -102,6 +102,17 @@ DEVICE Folded fold_warps(const float* partials, uint32_t h, uint32_t i) {
   return all;
 }
 
+// What products of queries and keys, as packs have these, are multiplied by to be scores in units of log2.
+template <typename Kv>
+DEVICE float key_factor(const AttnArgs& args) {
+  return HAS_SCALES<Kv> ? args.scale_log2 * (args.kv.k_scale * F8_OVER_F16) : args.scale_log2;
+}
+// What means of values, as packs have these, are multiplied by.
+template <typename Kv>
+DEVICE float value_factor(float scale) {
+  return HAS_SCALES<Kv> ? scale * F8_OVER_F16 : 1.0f;
+}
+
 // Kernels that are not FORMED have no window, cap, sinks or gate, and no code for them.
 
 // First key that the query sees whose last one is `last`.
@@ -116,6 +127,28 @@ DEVICE float score_of(const AttnArgs& args, float product_log2) {
   if (!FORMED) return product_log2;
   if (args.softcap_log2 == 0.0f) return product_log2;
   return args.softcap_log2 * tanhf(product_log2 * args.softcap_inverse);
+}
+
+// A score without a value: what remains of the values, and the new sum of weights.
+struct Sunk {
+  float keep;
+  float sum;
+};
+
+template <bool FORMED>
+DEVICE Sunk with_sink(const AttnArgs& args, uint32_t q_head, float largest, float sum) {
+  if (!FORMED || !args.sinks) return Sunk{1.0f, sum};
+  float sink = args.sinks[q_head] * LOG2_E;
+  float most = fmaxf(largest, sink);
+  float keep = weight_of(largest, most);
+  return Sunk{keep, sum * keep + exp2_fast(sink - most)};
+}
+
+// What a result is multiplied by; `at` counts from the token's first head.
+template <bool FORMED, typename T>
+DEVICE float gate_of(const AttnArgs& args, uint32_t token, uint32_t at) {
+  if (!FORMED || !args.gate) return 1.0f;
+  return sigmoid(to_float(static_cast<const T*>(args.gate)[token * args.gate_row_stride + at]));
 }
 
 struct TilePlace {

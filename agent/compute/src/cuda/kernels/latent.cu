@@ -1,5 +1,6 @@
 // Multi-head latent attention, but for attention itself (attn_latent.cu): rotated queries and cached latents, and the
 // products of each head with a matrix of its own.
+#include "e4m3.cuh"
 #include "linear.cuh"
 
 using namespace pd;
@@ -52,11 +53,13 @@ DEVICE void mla_prep(const MlaPrepArgs& args) {
     return;
   }
   Kv* to = static_cast<Kv*>(kv.base) + page * kv.page_stride + slot % kv.page_size * kv.slot_stride;
+  uint32_t beyond = 0;
   for (uint32_t i = threadIdx.x; i < head_dim; i += PREP_THREADS) {
     float value = i < latent_dim ? to_float(latent[i]) * scale * args.norm[i]
                                  : rotated(latent + latent_dim, rope, i - latent_dim, rope_dim);
-    to[i] = from_float<Kv>(value);
+    beyond += store_kv(to + i, value, kv.k_scale);
   }
+  count_saturated<Kv>(kv, beyond);
 }
 
 // A head of rows that have all heads one after another.
@@ -89,6 +92,8 @@ DEVICE HeadRows find_head(const HeadLinearArgs& args, uint32_t head, LinearArgs&
 // Grid: rows.
 KERNEL(pd_mla_prep_bf16, MlaPrepArgs, PREP_THREADS) { mla_prep<bf16, bf16>(args); }
 KERNEL(pd_mla_prep_f32, MlaPrepArgs, PREP_THREADS) { mla_prep<float, float>(args); }
+KERNEL(pd_mla_prep_bf16_f8, MlaPrepArgs, PREP_THREADS) { mla_prep<bf16, f8>(args); }
+KERNEL(pd_mla_prep_f32_f8, MlaPrepArgs, PREP_THREADS) { mla_prep<float, f8>(args); }
 
 // Grid: rows and columns by what a block makes, heads. Shared memory: as the linears of linear.cu.
 KERNEL_EARLY(pd_head_linear_8x16_bf16, HeadLinearArgs, 256) {

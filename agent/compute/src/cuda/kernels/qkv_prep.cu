@@ -1,5 +1,5 @@
 // From the qkv product to rotated queries and cached keys and values.
-#include "args.cuh"
+#include "e4m3.cuh"
 
 using namespace pd;
 
@@ -71,6 +71,7 @@ DEVICE void qkv_prep(const QkvPrepArgs& args) {
     kv_out = static_cast<Kv*>(kv.base) + page * kv.page_stride + kv_head * kv.head_stride +
              (slot % kv.page_size) * kv.slot_stride + (is_k ? 0 : kv.kv_stride);
   }
+  uint32_t beyond = 0;
 #pragma unroll
   for (int v = 0; v < VALUES; ++v) {
     uint32_t i = lane + v * WARP;
@@ -84,9 +85,10 @@ DEVICE void qkv_prep(const QkvPrepArgs& args) {
     if (is_q) {
       in[i] = from_float<T>(value);
     } else {
-      kv_out[i] = from_float<Kv>(value);
+      beyond += store_kv(kv_out + i, value, is_k ? kv.k_scale : kv.v_scale);
     }
   }
+  if (!is_q) count_saturated<Kv>(kv, beyond);
 }
 
 }  // namespace
@@ -94,3 +96,5 @@ DEVICE void qkv_prep(const QkvPrepArgs& args) {
 // Grid: rows, heads / WARPS.
 KERNEL_EARLY(pd_qkv_prep_bf16, QkvPrepArgs, WARPS * 32) { qkv_prep<bf16, bf16>(args); }
 KERNEL_EARLY(pd_qkv_prep_f32, QkvPrepArgs, WARPS * 32) { qkv_prep<float, float>(args); }
+KERNEL_EARLY(pd_qkv_prep_bf16_f8, QkvPrepArgs, WARPS * 32) { qkv_prep<bf16, f8>(args); }
+KERNEL_EARLY(pd_qkv_prep_f32_f8, QkvPrepArgs, WARPS * 32) { qkv_prep<float, f8>(args); }

@@ -1,11 +1,11 @@
 //! Attention over latents: a block for each query and some of its heads.
 
+use super::OfPool;
 use super::attn_paged::args_of;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{ATTN_LATENT_DIM_MAX, ATTN_LATENT_HEADS, Kernel, to_u32};
 use crate::cuda::shared::Shared;
-use crate::dtype::DType;
 use crate::ops::{AttnPaged, OpFeature};
 
 pub(super) fn attn_latent(
@@ -23,11 +23,13 @@ pub(super) fn attn_latent(
             .all(|feature| feature == OpFeature::LatentAttention),
         "attention over latents has neither window nor cap, sinks or gate"
     );
-    let kernel = if shared.config.dtype == DType::F32 {
-        Kernel::AttendLatentF32
-    } else {
-        Kernel::AttendLatentBf16
+    let kernels = OfPool {
+        bf16: Kernel::AttendLatentBf16,
+        f32: Kernel::AttendLatentF32,
+        bf16_f8: Kernel::AttendLatentBf16F8,
+        f32_f8: Kernel::AttendLatentF32F8,
     };
+    let kernel = kernels.of(shared.config.dtype, op.kv.dtype);
     let heads = op.num_q_heads.div_ceil(ATTN_LATENT_HEADS);
     let warps = kernel.threads() as usize / 32;
     let partials = warps * ATTN_LATENT_HEADS * (ATTN_LATENT_DIM_MAX + 2);

@@ -1,10 +1,10 @@
 //! Paged attention: a kernel by the step's shape.
 
-use super::attn_latent;
+use super::{OfPool, attn_latent};
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
-    ATTN_PAGED_BLOCK, ATTN_PAGED_TILE_QUERIES, ATTN_PAGED_TOKEN_WARPS, AttnArgs, HOPPER_FOUND,
+    ATTN_PAGED_BLOCK, ATTN_PAGED_TOKEN_WARPS, ATTN_TILE_QUERIES, AttnArgs, HOPPER_FOUND,
     HOPPER_KEYS, HOPPER_QUERIES, HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel, to_u32,
 };
 use crate::cuda::shared::Shared;
@@ -77,7 +77,7 @@ pub(super) fn args_of(shared: &Shared, op: &AttnPaged<'_, CudaBackend>) -> AttnA
         arrivals: 0,
         fault: shared.fault.addr(),
         batch: super::batch_args(op.batch),
-        kv: super::kv_layer(kv, op.layer, dtype),
+        kv: super::kv_layer(shared, kv, op.layer, op.kv_scales),
         q_row_stride: op.q_row_stride as u64,
         num_q_heads: to_u32(op.num_q_heads),
         splits: 1,
@@ -165,10 +165,14 @@ impl Tiles {
     /// Nothing where no kernel takes such heads.
     fn of(shared: &Shared, dtype: DType, op: &AttnPaged<'_, CudaBackend>) -> Option<Self> {
         let head_dim = op.kv.head_dim;
-        // Hopper's own kernels have the plain form only.
-        let is_plain = is_plain(op);
-        let is_hopper = is_plain && shared.driver.device().is_hopper();
+        // Hopper's own kernels have the plain form only, over a pool of bfloat16.
+        let (is_plain, is_f8) = (is_plain(op), op.kv.dtype == DType::F8E4M3);
+        let is_hopper = is_plain && !is_f8 && shared.driver.device().is_hopper();
         let kernel = match (dtype, head_dim) {
+            (DType::BF16, 64) if is_f8 && is_plain => Kernel::AttendTile64F8,
+            (DType::BF16, 128) if is_f8 && is_plain => Kernel::AttendTile128F8,
+            (DType::BF16, 64) if is_f8 => Kernel::AttendFormedTile64F8,
+            (DType::BF16, 128) if is_f8 => Kernel::AttendFormedTile128F8,
             (DType::BF16, 64) if is_hopper => Kernel::AttendHopper64,
             (DType::BF16, 128) if is_hopper => Kernel::AttendHopper128,
             (DType::BF16, 64) if is_plain => Kernel::AttendTile64,
@@ -177,12 +181,12 @@ impl Tiles {
             (DType::BF16, 128) => Kernel::AttendFormedTile128,
             _ => return None,
         };
-        // In bfloat16; of keys and values in each stage of the ring.
+        // In bfloat16; of keys and values in each stage of the ring. Two stages of E4M3 and what is read of one take as much.
         let row_bytes = 2 * head_dim;
         if !is_hopper {
             return Some(Self {
                 kernel,
-                queries: ATTN_PAGED_TILE_QUERIES,
+                queries: ATTN_TILE_QUERIES,
                 shared_bytes: 2 * 2 * ATTN_PAGED_BLOCK * row_bytes,
                 heads_first: false,
             });
@@ -210,31 +214,31 @@ impl TokenForm {
             "attention takes head dims that are multiples of 8 up to 256, not {head_dim}"
         );
         let lanes = (head_dim / 8).next_power_of_two().max(4);
-        let is_plain = is_plain(op);
+        let pool = op.kv.dtype;
+        let is_f8 = pool == DType::F8E4M3;
+        // Over E4M3 beside f32 there are kernels for all forms at once.
+        let is_plain = is_plain(op) && !(is_f8 && dtype == DType::F32);
         let heads = match (group, lanes) {
             _ if !is_plain => 4,
+            (1, 4 | 32) | (2, _) if is_f8 => 4,
             (1, _) => 1,
             (2, 8 | 16) => 2,
             (5.., 8 | 16) => 8,
             _ => 4,
         };
-        let (bf16, f32) = match (lanes, heads) {
-            _ if !is_plain => formed_kernels(lanes),
-            (4, 1) => (Kernel::AttendToken4x1Bf16, Kernel::AttendToken4x1F32),
-            (4, _) => (Kernel::AttendToken4x4Bf16, Kernel::AttendToken4x4F32),
-            (8, 1) => (Kernel::AttendToken8x1Bf16, Kernel::AttendToken8x1F32),
-            (8, 2) => (Kernel::AttendToken8x2Bf16, Kernel::AttendToken8x2F32),
-            (8, 4) => (Kernel::AttendToken8x4Bf16, Kernel::AttendToken8x4F32),
-            (8, _) => (Kernel::AttendToken8x8Bf16, Kernel::AttendToken8x8F32),
-            (16, 1) => (Kernel::AttendToken16x1Bf16, Kernel::AttendToken16x1F32),
-            (16, 2) => (Kernel::AttendToken16x2Bf16, Kernel::AttendToken16x2F32),
-            (16, 4) => (Kernel::AttendToken16x4Bf16, Kernel::AttendToken16x4F32),
-            (16, _) => (Kernel::AttendToken16x8Bf16, Kernel::AttendToken16x8F32),
-            (_, 1) => (Kernel::AttendToken32x1Bf16, Kernel::AttendToken32x1F32),
-            (_, _) => (Kernel::AttendToken32x4Bf16, Kernel::AttendToken32x4F32),
+        let kernel = match (lanes, heads) {
+            _ if !is_plain => formed_kernels(lanes).of(dtype, pool),
+            _ if is_f8 => f8_kernel(lanes, heads),
+            _ => {
+                assert!(
+                    pool == dtype,
+                    "a KV pool of {pool:?} beside activations of {dtype:?}"
+                );
+                plain_kernel(dtype, lanes, heads)
+            }
         };
         Self {
-            kernel: if dtype == DType::F32 { f32 } else { bf16 },
+            kernel,
             lanes,
             heads,
             tiles: group.div_ceil(heads),
@@ -242,13 +246,71 @@ impl TokenForm {
     }
 }
 
-/// One-query kernels with windows, caps, sinks and gates, in bfloat16 and f32: four heads at a time.
-fn formed_kernels(lanes: usize) -> (Kernel, Kernel) {
-    match lanes {
-        4 => (Kernel::AttendFormed4x4Bf16, Kernel::AttendFormed4x4F32),
-        8 => (Kernel::AttendFormed8x4Bf16, Kernel::AttendFormed8x4F32),
-        16 => (Kernel::AttendFormed16x4Bf16, Kernel::AttendFormed16x4F32),
-        _ => (Kernel::AttendFormed32x4Bf16, Kernel::AttendFormed32x4F32),
+fn plain_kernel(dtype: DType, lanes: usize, heads: usize) -> Kernel {
+    let (bf16, f32) = match (lanes, heads) {
+        (4, 1) => (Kernel::AttendToken4x1Bf16, Kernel::AttendToken4x1F32),
+        (4, _) => (Kernel::AttendToken4x4Bf16, Kernel::AttendToken4x4F32),
+        (8, 1) => (Kernel::AttendToken8x1Bf16, Kernel::AttendToken8x1F32),
+        (8, 2) => (Kernel::AttendToken8x2Bf16, Kernel::AttendToken8x2F32),
+        (8, 4) => (Kernel::AttendToken8x4Bf16, Kernel::AttendToken8x4F32),
+        (8, _) => (Kernel::AttendToken8x8Bf16, Kernel::AttendToken8x8F32),
+        (16, 1) => (Kernel::AttendToken16x1Bf16, Kernel::AttendToken16x1F32),
+        (16, 2) => (Kernel::AttendToken16x2Bf16, Kernel::AttendToken16x2F32),
+        (16, 4) => (Kernel::AttendToken16x4Bf16, Kernel::AttendToken16x4F32),
+        (16, _) => (Kernel::AttendToken16x8Bf16, Kernel::AttendToken16x8F32),
+        (_, 1) => (Kernel::AttendToken32x1Bf16, Kernel::AttendToken32x1F32),
+        (_, _) => (Kernel::AttendToken32x4Bf16, Kernel::AttendToken32x4F32),
+    };
+    if dtype == DType::F32 { f32 } else { bf16 }
+}
+
+/// Of a pool of E4M3 beside bfloat16.
+fn f8_kernel(lanes: usize, heads: usize) -> Kernel {
+    match (lanes, heads) {
+        (4, _) => Kernel::AttendToken4x4Bf16F8,
+        (8, 1) => Kernel::AttendToken8x1Bf16F8,
+        (8, 4) => Kernel::AttendToken8x4Bf16F8,
+        (8, _) => Kernel::AttendToken8x8Bf16F8,
+        (16, 1) => Kernel::AttendToken16x1Bf16F8,
+        (16, 4) => Kernel::AttendToken16x4Bf16F8,
+        (16, _) => Kernel::AttendToken16x8Bf16F8,
+        (_, _) => Kernel::AttendToken32x4Bf16F8,
+    }
+}
+
+/// One-query kernels with windows, caps, sinks and gates: four heads at a time.
+fn formed_kernels(lanes: usize) -> OfPool {
+    let (bf16, f32, bf16_f8, f32_f8) = match lanes {
+        4 => (
+            Kernel::AttendFormed4x4Bf16,
+            Kernel::AttendFormed4x4F32,
+            Kernel::AttendFormed4x4Bf16F8,
+            Kernel::AttendFormed4x4F32F8,
+        ),
+        8 => (
+            Kernel::AttendFormed8x4Bf16,
+            Kernel::AttendFormed8x4F32,
+            Kernel::AttendFormed8x4Bf16F8,
+            Kernel::AttendFormed8x4F32F8,
+        ),
+        16 => (
+            Kernel::AttendFormed16x4Bf16,
+            Kernel::AttendFormed16x4F32,
+            Kernel::AttendFormed16x4Bf16F8,
+            Kernel::AttendFormed16x4F32F8,
+        ),
+        _ => (
+            Kernel::AttendFormed32x4Bf16,
+            Kernel::AttendFormed32x4F32,
+            Kernel::AttendFormed32x4Bf16F8,
+            Kernel::AttendFormed32x4F32F8,
+        ),
+    };
+    OfPool {
+        bf16,
+        f32,
+        bf16_f8,
+        f32_f8,
     }
 }
 

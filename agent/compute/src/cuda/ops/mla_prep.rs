@@ -1,5 +1,6 @@
 //! From the products of multi-head latent attention to rotated queries and cached latents: a block has a row.
 
+use super::OfPool;
 use crate::buffer::DeviceBuffer;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
@@ -29,7 +30,7 @@ pub(in crate::cuda) fn mla_prep(
         out_slots: out_slots.addr_of("out_slots", &[DType::U32], rows),
         q_out: op.q_out.addr_of("mla_prep q_out", &[dtype], out_len),
         fault: shared.fault.addr(),
-        kv: super::kv_layer(op.kv, op.layer, dtype),
+        kv: super::kv_layer(shared, op.kv, op.layer, op.kv_scales),
         num_heads: to_u32(op.num_heads),
         nope_dim: to_u32(op.nope_dim),
         rope_dim: to_u32(rope_dim),
@@ -37,11 +38,13 @@ pub(in crate::cuda) fn mla_prep(
         eps: op.eps,
         pad: 0,
     };
-    let kernel = if dtype == DType::F32 {
-        Kernel::MlaPrepF32
-    } else {
-        Kernel::MlaPrepBf16
+    let kernels = OfPool {
+        bf16: Kernel::MlaPrepBf16,
+        f32: Kernel::MlaPrepF32,
+        bf16_f8: Kernel::MlaPrepBf16F8,
+        f32_f8: Kernel::MlaPrepF32F8,
     };
+    let kernel = kernels.of(dtype, op.kv.dtype);
     // A float per warp.
     let shared_bytes = 4 * kernel.threads() as usize / 32;
     shared.launch(kernel, [to_u32(rows), 1, 1], shared_bytes, &args)

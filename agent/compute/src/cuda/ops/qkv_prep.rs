@@ -1,5 +1,6 @@
 //! From the qkv product to rotated queries and cached keys and values.
 
+use super::OfPool;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{Kernel, QKV_PREP_HEAD_DIM_MAX, QkvPrepArgs, to_u32};
@@ -35,18 +36,20 @@ pub(in crate::cuda) fn qkv_prep(
         rope: op.rope.addr_of("rope table", &floats, rows * rotary_dim),
         out_slots: out_slots.addr_of("out_slots", &[DType::U32], rows),
         fault: shared.fault.addr(),
-        kv: super::kv_layer(op.kv, op.layer, dtype),
+        kv: super::kv_layer(shared, op.kv, op.layer, op.kv_scales),
         row_stride: op.row_stride as u64,
         rotary_dim: to_u32(rotary_dim),
         num_q_heads: to_u32(op.num_q_heads),
         eps: op.eps,
         pad: 0,
     };
-    let kernel = if dtype == DType::F32 {
-        Kernel::QkvPrepF32
-    } else {
-        Kernel::QkvPrepBf16
+    let kernels = OfPool {
+        bf16: Kernel::QkvPrepBf16,
+        f32: Kernel::QkvPrepF32,
+        bf16_f8: Kernel::QkvPrepBf16F8,
+        f32_f8: Kernel::QkvPrepF32F8,
     };
+    let kernel = kernels.of(dtype, op.kv.dtype);
     // A warp and a head of floats each.
     let warps = kernel.threads() as usize / 32;
     let grid = [to_u32(rows), to_u32(heads.div_ceil(warps)), 1];
