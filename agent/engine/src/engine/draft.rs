@@ -1,7 +1,7 @@
 //! Loads what drafts beside a model, another one or a layer of its own, and checks that it can.
 
 use super::StartError;
-use super::config::{Device, DisaggregationMode, EngineConfig, SpeculativeAlgorithm};
+use super::config::{DisaggregationMode, EngineConfig, SpeculativeAlgorithm};
 use crate::kvcache::group::{KvGroups, KvPoolShape};
 use crate::model::{self, Model, ModelConfig, ModelFiles, StepLimits};
 use crate::ranks::local::LocalRank;
@@ -64,7 +64,7 @@ pub(super) fn load<B: Backend>(
 /// The model's files, with its draft layer where that drafts.
 ///
 /// # Errors
-/// When there is none, or the device does not compute it.
+/// When there is none.
 pub(super) fn with_layer(
     files: ModelFiles,
     config: &EngineConfig,
@@ -72,20 +72,13 @@ pub(super) fn with_layer(
     if !config.has_draft_layer() {
         return Ok(files);
     }
-    let refused = |problem: String| StartError::Config {
-        flag: "--speculative-algorithm",
-        value: "NEXTN".to_owned(),
-        problem,
-    };
-    match config.device {
-        Device::Cpu { .. } => files
-            .with_draft_layer()
-            .map_err(|error| refused(error.to_string())),
-        Device::Cuda { .. } => Err(refused(
-            "draft layers are computed on CPUs only so far; give NGRAM or STANDALONE, or leave it out"
-                .to_owned(),
-        )),
-    }
+    files
+        .with_draft_layer()
+        .map_err(|error| StartError::Config {
+            flag: "--speculative-algorithm",
+            value: "NEXTN".to_owned(),
+            problem: error.to_string(),
+        })
 }
 
 /// What draws drafts by the layer of a model with `limits`, whose activations have this dtype.

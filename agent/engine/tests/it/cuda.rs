@@ -1,6 +1,8 @@
 //! The engine on CUDA's kernels, emulated on the host: the same tokens and guarantees as on the
 //! CPU.
 
+mod families;
+
 use crate::harness::{
     Answer, LLAMA, alone, assert_nothing_held, assert_same, collect, generate, metric, mk_config,
     mk_prompt, mk_request, mk_sampled, mk_unpenalised, start,

@@ -5,15 +5,13 @@ use crate::harness::{Answer, DEEPSEEK, LLAMA, QWEN3_5, alone_on, assert_nothing_
 use crate::harness::{assert_same, collect, generate, metric, mk_config, mk_prompt, mk_request};
 use crate::harness::{mk_sampled, mk_unpenalised, start};
 use crate::pair::Pair;
-use pd_compute_proof::EmulatedDriver;
-use pd_engine::engine::{Device, DisaggregationMode, Engine, EngineConfig, EngineHandle};
+use pd_engine::engine::{DisaggregationMode, Engine, EngineConfig, EngineHandle};
 use pd_engine::engine::{FinishReason, GenerateRequest, SpeculativeAlgorithm, SpeculativeConfig};
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
 use proptest::prelude::*;
 use safetensors::tensor::{SafeTensors, TensorView};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use tempfile::TempDir;
 
 const QWEN3_5_MOE: &str = "tiny-qwen3-5-moe";
@@ -22,7 +20,7 @@ const QWEN3_NEXT: &str = "tiny-qwen3-next";
 /// One of each family with a draft layer.
 const MODELS: [&str; 3] = [DEEPSEEK, QWEN3_5, QWEN3_5_MOE];
 
-fn nextn(num_steps: u32) -> Option<SpeculativeConfig> {
+pub(crate) fn nextn(num_steps: u32) -> Option<SpeculativeConfig> {
     Some(SpeculativeConfig {
         algorithm: SpeculativeAlgorithm::Nextn,
         num_steps,
@@ -36,7 +34,7 @@ fn mk_narrow(mut request: GenerateRequest) -> GenerateRequest {
 }
 
 /// Drafts so far, and those that were accepted.
-fn drafted(engine: &EngineHandle) -> (f64, f64) {
+pub(crate) fn drafted(engine: &EngineHandle) -> (f64, f64) {
     let drafts = metric(engine, "pdserve_spec_draft_tokens_total");
     (drafts, metric(engine, "pdserve_spec_accepted_tokens_total"))
 }
@@ -374,19 +372,9 @@ fn what_cannot_draft_by_a_layer_is_refused() {
         };
         Engine::start(config).unwrap_err().to_string()
     };
-    let on_cuda = EngineConfig {
-        device: Device::Cuda {
-            driver: Arc::new(EmulatedDriver::new(64 << 20)),
-            mem_fraction_static: 0.9,
-            deterministic: false,
-            cuda_graph_max_bs: 8,
-        },
-        ..mk_config(QWEN3_5)
-    };
     for (config, problem) in [
         (mk_config(LLAMA), "llama models have no draft layer"),
         (mk_config(QWEN3_NEXT), "tensor mtp.fc.weight is missing"),
-        (on_cuda, "draft layers are computed on CPUs only"),
     ] {
         let error = refusal(config);
         assert!(error.contains(problem), "{error}");

@@ -1,5 +1,6 @@
 //! Draft layers beside the reference's logits: of entries whose tokens are known, and of the chain behind them.
 
+use super::emulated::emulated;
 use super::*;
 use crate::model::DraftLayerError;
 
@@ -7,12 +8,17 @@ use crate::model::DraftLayerError;
 const MODELS: [&str; 3] = ["tiny-deepseek-v3", "tiny-qwen3-5", "tiny-qwen3-5-moe"];
 
 fn drafting(model: &str, page_size: usize) -> Runner<CpuBackend> {
-    let files = ModelFiles::open(&golden(model)).unwrap();
-    let files = files.with_draft_layer().unwrap();
-    Runner::of_files(runner::backend(), &files, sizes(page_size), DType::F32)
+    drafting_on(runner::backend(), model, page_size)
 }
 
-impl Runner<CpuBackend> {
+fn drafting_on<B: Backend>(backend: B, model: &str, page_size: usize) -> Runner<B> {
+    let files = ModelFiles::open(&golden(model)).unwrap();
+    let files = files.with_draft_layer().unwrap();
+    let dtype = backend.activation_dtype();
+    Runner::of_files(backend, &files, sizes(page_size), dtype)
+}
+
+impl<B: Backend> Runner<B> {
     /// A step over `tokens`, of which the first is number `start`, with the draft layer's entries, each of the token
     /// after; the draft logits of each.
     fn drafts(&mut self, start: usize, tokens: &[u32], next: &[u32]) -> Vec<Vec<f32>> {
@@ -100,28 +106,38 @@ fn off(row: &[f32], expected: &[f32]) -> f32 {
 #[test]
 fn draft_layers_are_the_reference_s_in_each_family() {
     for model in MODELS {
-        let tokens = read_golden(&golden(model).join("golden.safetensors")).tokens;
-        let expected = read_drafted(model);
-        let (last, known) = (tokens.len() - 1, &tokens[1..]);
-        let mut runner = drafting(model, 16);
-        let mut drafts = runner.drafts(0, &tokens[..100], &known[..100]);
-        drafts.extend(runner.drafts(100, &tokens[100..last], &known[100..]));
-        let of_rows = expected
-            .rows
-            .iter()
-            .map(|(row, logits)| off(&drafts[*row], logits));
-        let worst = of_rows.fold(0f32, f32::max);
-        let mut worst_of_chain = 0f32;
-        let mut logits = runner.first(last - 1 - 100);
-        for (place, (token, expected)) in expected.chain.iter().enumerate() {
-            worst_of_chain = worst_of_chain.max(off(&logits, expected));
-            assert_eq!(likeliest(&logits), *token, "{model}: draft {place}");
-            logits = runner.next(last + place, *token);
-        }
-        println!("{model}: drafts {worst:.1e}, chain {worst_of_chain:.1e}");
-        assert!(expected.rows.len() > 30 && expected.chain.len() == 3);
-        assert!(worst.max(worst_of_chain) <= GOLDEN_BOUND, "{model}");
+        assert_drafts(drafting(model, 16), model);
     }
+}
+
+#[test]
+fn cuda_kernels_compute_draft_layers_as_the_reference() {
+    for model in ["tiny-deepseek-v3", "tiny-qwen3-5-moe"] {
+        assert_drafts(drafting_on(emulated(DType::F32), model, 16), model);
+    }
+}
+
+fn assert_drafts<B: Backend>(mut runner: Runner<B>, model: &str) {
+    let tokens = read_golden(&golden(model).join("golden.safetensors")).tokens;
+    let expected = read_drafted(model);
+    let (last, known) = (tokens.len() - 1, &tokens[1..]);
+    let mut drafts = runner.drafts(0, &tokens[..100], &known[..100]);
+    drafts.extend(runner.drafts(100, &tokens[100..last], &known[100..]));
+    let of_rows = expected
+        .rows
+        .iter()
+        .map(|(row, logits)| off(&drafts[*row], logits));
+    let worst = of_rows.fold(0f32, f32::max);
+    let mut worst_of_chain = 0f32;
+    let mut logits = runner.first(last - 1 - 100);
+    for (place, (token, expected)) in expected.chain.iter().enumerate() {
+        worst_of_chain = worst_of_chain.max(off(&logits, expected));
+        assert_eq!(likeliest(&logits), *token, "{model}: draft {place}");
+        logits = runner.next(last + place, *token);
+    }
+    println!("{model}: drafts {worst:.1e}, chain {worst_of_chain:.1e}");
+    assert!(expected.rows.len() > 30 && expected.chain.len() == 3);
+    assert!(worst.max(worst_of_chain) <= GOLDEN_BOUND, "{model}");
 }
 
 #[test]
