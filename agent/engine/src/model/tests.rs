@@ -106,34 +106,36 @@ fn assert_golden_by<B: Backend>(runner: Runner<B>, model: &str, golden_file: &st
     assert_as(&read_golden(&golden(golden_file)), runner, model, bound);
 }
 
-fn assert_as<B: Backend>(expected: &Golden, mut runner: Runner<B>, model: &str, bound: f32) {
-    let (prompt, steps) = expected.tokens.split_at(expected.prompt_len);
-    let mut rows = runner.forward(&[Piece::all(0, 0, prompt)]);
-    for (step, token) in steps.iter().enumerate() {
-        rows.extend(runner.forward(&[Piece::all(0, prompt.len() + step, &[*token])]));
-    }
-    assert_eq!(rows.len(), expected.tokens.len());
-    let mut worst = 0f32;
-    for (place, expected) in &expected.logits {
-        let row = &rows[*place];
-        let scale = expected
-            .iter()
-            .fold(0f32, |scale, value| scale.max(value.abs()));
-        let off = row
-            .iter()
-            .zip(expected)
-            .fold(0f32, |off, (a, b)| off.max((a - b).abs()));
-        worst = worst.max(off / scale);
-    }
+fn assert_as<B: Backend>(expected: &Golden, runner: Runner<B>, model: &str, bound: f32) {
+    let (errors, rows) = errors_of(expected, runner);
+    let worst = errors.into_iter().fold(0f32, f32::max);
     println!("{model}: largest relative error {worst:.1e}");
     assert!(worst <= bound, "{model}: relative error {worst}");
     if bound <= GOLDEN_BOUND {
+        let steps = &expected.tokens[expected.prompt_len..];
         let drawn = rows[expected.prompt_len - 1..]
             .iter()
             .map(|row| likeliest(row));
         let drawn: Vec<u32> = drawn.take(steps.len()).collect();
         assert_eq!(drawn, steps, "{model}: greedy tokens");
     }
+}
+
+/// Of each row with expected logits the largest difference, relative to its largest logit; and all rows.
+fn errors_of<B: Backend>(expected: &Golden, mut runner: Runner<B>) -> (Vec<f32>, Vec<Vec<f32>>) {
+    let (prompt, steps) = expected.tokens.split_at(expected.prompt_len);
+    let mut rows = runner.forward(&[Piece::all(0, 0, prompt)]);
+    for (step, token) in steps.iter().enumerate() {
+        rows.extend(runner.forward(&[Piece::all(0, prompt.len() + step, &[*token])]));
+    }
+    assert_eq!(rows.len(), expected.tokens.len());
+    let error = |(place, expected): &(usize, Vec<f32>)| {
+        let largest =
+            |values: &mut dyn Iterator<Item = f32>| values.fold(0f32, |a, b| a.max(b.abs()));
+        let off = rows[*place].iter().zip(expected).map(|(a, b)| a - b);
+        largest(&mut { off }) / largest(&mut expected.iter().copied())
+    };
+    (expected.logits.iter().map(error).collect(), rows)
 }
 
 fn likeliest(row: &[f32]) -> u32 {

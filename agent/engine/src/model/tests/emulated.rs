@@ -52,6 +52,31 @@ fn cuda_kernels_match_transformers_in_prefill_and_cached_steps() {
     }
 }
 
+/// Largest difference of half of the rows, where a row goes to other experts now and then. With recurrent states behind,
+/// such a row changes those after it: CPUs, which round less to bfloat16, are as far off in qwen3_next.
+const ROUTED_BOUND: f32 = 2e-1;
+
+#[test]
+fn cuda_kernels_in_bfloat16_come_as_close_to_transformers_as_its_rounding_lets_half_of_the_rows() {
+    for (model, bound) in [
+        ("tiny-qwen3-moe", BFLOAT16_BOUND),
+        ("tiny-qwen3-5", BFLOAT16_BOUND),
+        ("tiny-qwen3-5-moe", ROUTED_BOUND),
+        ("tiny-qwen3-next", ROUTED_BOUND),
+        ("tiny-gpt-oss-mxfp4", BFLOAT16_BOUND),
+        ("tiny-deepseek-v2", BFLOAT16_BOUND),
+        ("tiny-deepseek-v3", BFLOAT16_BOUND),
+    ] {
+        let expected = read_short(&format!("{model}/golden.safetensors"));
+        let runner = runner_on(emulated(DType::BF16), model, 16);
+        let mut errors = errors_of(&expected, runner).0;
+        errors.sort_by(f32::total_cmp);
+        let median = errors[errors.len() / 2];
+        println!("{model}: half of the rows within {median:.1e}");
+        assert!(median <= bound, "{model}: {median}");
+    }
+}
+
 #[test]
 fn cuda_refuses_latents_that_its_kernels_do_not_take_before_weights_are_read() {
     let mut needs = needs_of("tiny-deepseek-v2", DType::F32);
