@@ -11,6 +11,9 @@ use pd_compute::{
 pub struct ExpertsCase {
     pub rows: usize,
     pub num_experts: usize,
+    /// Of these, as many as the device has, and the first of them.
+    pub num_local: usize,
+    pub first_expert: usize,
     pub hidden: usize,
     pub width: usize,
     pub routing: Routing,
@@ -37,6 +40,8 @@ pub fn experts<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> Mixed {
     let ExpertsCase {
         rows,
         num_experts,
+        num_local,
+        first_expert,
         hidden,
         width,
         routing,
@@ -59,10 +64,7 @@ pub fn experts<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> Mixed {
         weights: &weights,
         rows,
     });
-    let (gate_up_bias, down_bias) = (
-        bias(3, num_experts * 2 * width),
-        bias(4, num_experts * hidden),
-    );
+    let (gate_up_bias, down_bias) = (bias(3, num_local * 2 * width), bias(4, num_local * hidden));
     let rounded = |seed, len| rounded(dtype, values(seed, len));
     let sums = subject.zeros(subject.dtype(), rows * hidden);
     backend.moe_experts(MoeExperts {
@@ -72,7 +74,7 @@ pub fn experts<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> Mixed {
         top_k,
         num_experts,
         experts: &packed(subject, case),
-        first_expert: 0,
+        first_expert,
         bias: has_bias.then_some(ExpertBias {
             gate_up: &gate_up_bias,
             down: &down_bias,
@@ -108,7 +110,7 @@ pub fn experts<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> Mixed {
 /// Experts whose products stay about one.
 fn packed<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> B::Experts {
     let ExpertsCase {
-        num_experts,
+        num_local,
         hidden,
         width,
         dtype,
@@ -120,7 +122,7 @@ fn packed<B: Backend>(subject: &Subject<B>, case: &ExpertsCase) -> B::Experts {
         let values = values(seed, hidden * width).into_iter();
         rounded(dtype, values.map(|v| v * scale).collect())
     };
-    let matrices: Vec<_> = (0..num_experts as u64)
+    let matrices: Vec<_> = (0..num_local as u64)
         .map(|e| {
             [
                 scaled(100 + e, hidden),

@@ -50,6 +50,8 @@ pub(super) fn experts_are_chosen_run_and_added_up<D: Device>(device: &D) {
                     let case = ExpertsCase {
                         rows,
                         num_experts,
+                        num_local: num_experts,
+                        first_expert: 0,
                         hidden,
                         width,
                         routing,
@@ -67,11 +69,39 @@ pub(super) fn experts_are_chosen_run_and_added_up<D: Device>(device: &D) {
             let case = ExpertsCase {
                 rows,
                 num_experts: 8,
+                num_local: 8,
+                first_expert: 0,
                 hidden: 40,
                 width: 72,
                 routing,
                 has_bias: true,
                 has_shared: true,
+                dtype,
+            };
+            assert_mixed(&subject, &case);
+        }
+    }
+}
+
+/// Choices by themselves and in tiles, most of which are of experts that other ranks have.
+pub(super) fn experts_of_other_ranks_are_left_to_them<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, false);
+        if !has(&subject, &[OpFeature::Experts]) {
+            continue;
+        }
+        let [routing, ..] = routings();
+        for (rows, first_expert, num_local) in [(3, 4, 6), (40, 4, 6), (40, 0, 2), (100, 14, 2)] {
+            let case = ExpertsCase {
+                rows,
+                num_experts: 16,
+                num_local,
+                first_expert,
+                hidden: 40,
+                width: 24,
+                routing,
+                has_bias: true,
+                has_shared: false,
                 dtype,
             };
             assert_mixed(&subject, &case);
@@ -99,6 +129,8 @@ pub(super) fn a_rows_bits_do_not_depend_on_those_that_choose_its_experts<D: Devi
             let case = ExpertsCase {
                 rows,
                 num_experts: 8,
+                num_local: 8,
+                first_expert: 0,
                 hidden: 264,
                 width: 40,
                 routing,

@@ -3,8 +3,8 @@
 use super::*;
 use pd_compute::{
     AttnPaged, AttnValues, BatchView, CausalConv, CopyDirection, CopyStates, DeviceBuffer,
-    Epilogue, ExpertSource, GdnScan, KvCutView, KvGroupView, KvScales, MoeExperts, NO_SLOT,
-    OpFeature, OpNeeds, StateRows, StateTensorView, StateView, Strided,
+    Epilogue, ExpertSource, GdnScan, KvCutView, KvGroupView, KvScales, MlaPrep, MoeExperts,
+    NO_SLOT, OpFeature, OpNeeds, StateRows, StateTensorView, StateView, Strided,
 };
 
 fn started() -> Subject<CudaBackend> {
@@ -187,48 +187,116 @@ fn what_kernels_do_not_take_is_refused_before_weights_are_read() {
     assert!(said.starts_with(expected), "{said}");
 }
 
+/// One sequence of latents in pages of `PAGE` keys of `DIM` elements, of which there are two.
+struct Latents {
+    batch: BatchView<CudaBackend>,
+    kv: KvGroupView<CudaBackend>,
+}
+
+const DIM: usize = 16;
+const PAGE: usize = 16;
+
+// === impl Latents ===
+
+impl Latents {
+    /// All rows are queries, of a sequence with `keys` keys in this page, and go to this slot.
+    fn new(subject: &Subject<CudaBackend>, rows: u32, keys: u32, page: u32, slot: u32) -> Self {
+        let words = subject.words(&vec![slot; rows as usize]);
+        let batch = BatchView {
+            num_tokens: rows as usize,
+            num_seqs: 1,
+            token_ids: words.clone(),
+            positions: words.clone(),
+            q_indptr: subject.words(&[0, rows]),
+            kv_lens: subject.words(&[keys]),
+            page_table: subject.words(&[page]),
+            page_table_stride: 1,
+            out_slots: words,
+        };
+        let dtype = subject.dtype();
+        let region = subject.zeros(dtype, 2 * PAGE * DIM);
+        let cut = KvCutView::page_first(region, 0..1, 1, 1, PAGE, DIM);
+        let kv = KvGroupView {
+            dtype,
+            page_size: PAGE,
+            num_pages: 2,
+            num_kv_heads: 1,
+            head_dim: DIM,
+            tensors: 1,
+            cuts: [cut].into(),
+        };
+        Self { batch, kv }
+    }
+
+    fn attend(&self, subject: &Subject<CudaBackend>) {
+        let rows = self.batch.num_tokens;
+        let zeros = |len| subject.zeros(subject.dtype(), rows * len);
+        subject.backend.attn_paged(AttnPaged {
+            q: &zeros(DIM),
+            q_row_stride: DIM,
+            num_q_heads: 1,
+            scale: 1.0,
+            batch: &self.batch,
+            kv: &self.kv,
+            kv_scales: KvScales::ONE,
+            layer: 0,
+            window: None,
+            sinks: None,
+            softcap: None,
+            values: AttnValues::OfKey(8),
+            gate: None,
+            out: &zeros(8),
+        });
+    }
+
+    fn prepare(&self, subject: &Subject<CudaBackend>) {
+        let rows = self.batch.num_tokens;
+        let floats = |len| subject.zeros(DType::F32, len);
+        subject.backend.mla_prep(MlaPrep {
+            q: &floats(rows * 16),
+            num_heads: 1,
+            nope_dim: 8,
+            latent: &floats(rows * DIM),
+            norm: &floats(8),
+            eps: 1e-6,
+            rope: &floats(rows * 8),
+            batch: &self.batch,
+            kv: &self.kv,
+            layer: 0,
+            kv_scales: KvScales::ONE,
+            q_out: &floats(rows * DIM),
+        });
+    }
+}
+
 /// More queries than an axis of a grid but the first has blocks. None sees a key, and nothing waits for them.
 #[test]
 fn latents_of_the_longest_steps_are_launched() {
-    let (rows, dim) = ((1 << 16) + 1, 16);
     let subject = HOPPER.start(DType::BF16, false);
-    let zeros = |len| subject.zeros(DType::BF16, len);
-    let cut = KvCutView::page_first(zeros(16 * dim), 0..1, 1, 1, 16, dim);
-    let words = subject.words(&vec![0; rows]);
-    let batch = BatchView {
-        num_tokens: rows,
-        num_seqs: 1,
-        token_ids: words.clone(),
-        positions: words.clone(),
-        q_indptr: subject.words(&[0, 1 << 16 | 1]),
-        kv_lens: subject.words(&[0]),
-        page_table: subject.words(&[0]),
-        page_table_stride: 1,
-        out_slots: words,
-    };
-    subject.backend.attn_paged(AttnPaged {
-        q: &zeros(rows * dim),
-        q_row_stride: dim,
-        num_q_heads: 1,
-        scale: 1.0,
-        batch: &batch,
-        kv: &KvGroupView {
-            dtype: DType::BF16,
-            page_size: 16,
-            num_pages: 1,
-            num_kv_heads: 1,
-            head_dim: dim,
-            tensors: 1,
-            cuts: [cut].into(),
-        },
-        kv_scales: KvScales::ONE,
-        layer: 0,
-        window: None,
-        sinks: None,
-        softcap: None,
-        values: AttnValues::OfKey(8),
-        gate: None,
-        out: &zeros(rows * 8),
-    });
+    Latents::new(&subject, (1 << 16) + 1, 0, 0, 0).attend(&subject);
     assert_eq!(subject.backend.health().err(), None);
+}
+
+#[test]
+fn a_page_of_latents_that_does_not_exist_faults_the_stream() {
+    let subject = started();
+    Latents::new(&subject, 1, 5, 2, 0).attend(&subject);
+    let said =
+        "op attn_paged faulted: page 2 is beyond the pool of 2; the queue runs nothing after it";
+    assert_eq!(fault_of(&subject), said);
+}
+
+/// The last one that is there, none, and one beyond.
+#[test]
+fn a_slot_of_latents_that_does_not_exist_faults_the_stream() {
+    for slot in [31, NO_SLOT] {
+        let subject = started();
+        Latents::new(&subject, 1, 1, 0, slot).prepare(&subject);
+        assert!(subject.backend.fence().wait().is_ok(), "{slot}");
+    }
+    let subject = started();
+    Latents::new(&subject, 1, 1, 0, 32).prepare(&subject);
+    let said =
+        "op mla_prep faulted: slot 32 is beyond the pool of 32; the queue runs nothing after it";
+    assert_eq!(fault_of(&subject), said);
 }

@@ -76,6 +76,7 @@ emulated! {
     states_come_back_from_the_host_as_they_went
     a_sequences_bits_do_not_depend_on_how_it_is_cut
     experts_are_chosen_run_and_added_up
+    experts_of_other_ranks_are_left_to_them
     a_rows_bits_do_not_depend_on_those_that_choose_its_experts
     latents_are_kept_and_attended
     a_rows_bits_depend_on_the_latents_before_it_only
