@@ -30,7 +30,7 @@ use std::hint::black_box;
 /// Weights larger than the caches of the machines we know.
 const COLD_BYTES: usize = 192 << 20;
 
-const FORMATS: [(&str, WeightFormat); 8] = [
+const FORMATS: [(&str, WeightFormat); 9] = [
     ("F32", WeightFormat::F32),
     ("F16", WeightFormat::F16),
     ("BF16", WeightFormat::BF16),
@@ -39,6 +39,7 @@ const FORMATS: [(&str, WeightFormat); 8] = [
     ("Q4_1", WeightFormat::Q4_1),
     ("Q4_K", WeightFormat::Q4K),
     ("Q6_K", WeightFormat::Q6K),
+    ("MXFP4", WeightFormat::Mxfp4),
 ];
 
 /// (n, k): SmolLM2's qkv, output, gate and up, down; two larger squares.

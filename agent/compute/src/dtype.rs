@@ -17,10 +17,11 @@ pub enum DType {
 /// What linears multiply in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ComputeDtype {
-    /// f32 activations; every weight has exactly the file's value.
+    /// Every weight has exactly the file's value. Floating-point weights multiply f32 activations; integer codes
+    /// multiply activations of sixteen bits on the CPU, rounded by about 2⁻¹⁶ of the greatest of thirty-two at most.
     F32,
-    /// Activations and unquantised weights are rounded to bfloat16; products are summed in f32.
-    /// Quantised weights stay exact and multiply f32 activations.
+    /// Activations of unquantised weights, and those weights, are rounded to bfloat16; products are summed in f32.
+    /// Quantised weights are multiplied as in F32.
     BF16,
 }
 

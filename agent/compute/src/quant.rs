@@ -79,11 +79,11 @@ fn dequantize_block(format: WeightFormat, block: &[u8], out: &mut [f32]) {
 }
 
 /// Values that share a scale.
-fn sub_block_len(format: WeightFormat) -> usize {
+pub(crate) fn sub_block_len(format: WeightFormat) -> usize {
     if format == WeightFormat::Q6K { 16 } else { 32 }
 }
 
-fn scale_and_offset(format: WeightFormat, block: &[u8], sub: usize) -> (f32, f32) {
+pub(crate) fn scale_and_offset(format: WeightFormat, block: &[u8], sub: usize) -> (f32, f32) {
     match format {
         WeightFormat::Q4_1 => (f16_at(block, 0), f16_at(block, 2)),
         WeightFormat::Q4K => {
@@ -104,7 +104,7 @@ fn scale_and_offset(format: WeightFormat, block: &[u8], sub: usize) -> (f32, f32
     }
 }
 
-fn code_value(format: WeightFormat, code: u8) -> f32 {
+pub(crate) fn code_value(format: WeightFormat, code: u8) -> f32 {
     match format {
         WeightFormat::Q8_0 => f32::from(code.cast_signed()),
         WeightFormat::Q4_0 => f32::from(code) - 8.0,
@@ -120,9 +120,12 @@ fn code_value(format: WeightFormat, code: u8) -> f32 {
 }
 
 /// The values of four bits of E2M1.
-pub(crate) static E2M1: [f32; 16] = [
+const E2M1: [f32; 16] = [
     0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0,
 ];
+
+/// Twice those values, which are integers.
+pub(crate) static E2M1_TWICE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// `2^(exponent − 127)`, which is NaN where all bits are ones.
 pub fn power_of_two(exponent: u8) -> f32 {

@@ -2,10 +2,12 @@
 //!
 //! A task is some rows of `x` by some blocks of `W`; tasks of one product write apart and run on
 //! any threads in any order. Few rows multiply weights as they are expanded, so each weight byte
-//! is read once and that is the cost. Many rows expand a block once into a panel of f32 that stays
-//! in the cache and run register tiles over all rows. Either way an output element is the same
-//! chain of fused multiply-adds over ascending k (invariant: one order at every row count, task
-//! division and instruction set), so only speed depends on the choice.
+//! is read once and that is the cost. Many rows expand a block once into a panel that stays
+//! in the cache and run register tiles over all rows.
+//!
+//! Floating-point weights multiply f32: an output element is one chain of fused multiply-adds over ascending k.
+//! Integer codes multiply activations that are integers, too ([`kernels`] has both chains). Either way it is the same
+//! chain at every row count, task division and instruction set (an invariant), so only speed depends on the choice.
 
 mod activations;
 mod kernels;
@@ -17,7 +19,7 @@ use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
 use activations::{Activations, RowTile};
 use kernels::epilogue::{BlockRow, OutTile};
-use kernels::{LinearKernels, MAX_TILE_ROWS, Tile, TileKernel, avx512_bf16};
+use kernels::{LinearKernels, MAX_TILE_ROWS, Operand, Tile, avx512_bf16};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -215,36 +217,38 @@ impl LinearProduct<'_> {
     ) {
         let kernels = LinearKernels::of(self.isa);
         let k = self.weight.k();
-        let rounded = segment.bf16_activations;
-        let bf16_pairs = rounded && self.isa == Isa::Avx512Bf16;
-        scratch
-            .activations
-            .arrange(self, kernels, rounded, bf16_pairs);
-        let rows = scratch.activations.row_count();
+        let of_format = (kernels.of)(segment.format);
+        let operand = match (segment.bf16_activations, self.isa) {
+            (true, Isa::Avx512Bf16) => Operand::Bf16Pairs,
+            (true, _) => Operand::RoundedF32,
+            (false, _) => of_format.operand,
+        };
+        scratch.activations.arrange(self, kernels, operand);
+        let direct_rows = match operand {
+            Operand::F32 | Operand::RoundedF32 => kernels.direct_rows,
+            Operand::Quantized => kernels.direct_code_rows,
+            Operand::Bf16Pairs => usize::MAX,
+        };
         let expand =
-            !bf16_pairs && segment.format != WeightFormat::F32 && rows > kernels.direct_rows;
-        let tile_kernel = |height| -> TileKernel {
-            if bf16_pairs {
-                avx512_bf16::tile_kernel(height)
-            } else if expand {
-                (kernels.tile)(WeightFormat::F32, height)
-            } else {
-                (kernels.tile)(segment.format, height)
-            }
+            segment.format != WeightFormat::F32 && scratch.activations.row_count() > direct_rows;
+        let tile_kernel = match (operand, expand) {
+            (Operand::Bf16Pairs, _) => avx512_bf16::tile_kernel,
+            (_, true) => of_format.panel_tile,
+            (_, false) => of_format.tile,
         };
         let mut sums: Tile = [[0.0; BLOCK_LANES]; MAX_TILE_ROWS];
         for block in blocks {
             let mut weights = self.weight.block(segment, block).as_ptr();
             if expand {
                 let panel = scratch.panel(k * BLOCK_LANES * 4);
-                // SAFETY: a packed block of this format, and room for all of it in f32; the
-                // instruction set was checked.
-                unsafe { (kernels.panel)(segment.format)(weights, k, panel.cast()) };
+                // SAFETY: a packed block of this format, and room for all of it in f32, which take more than
+                // codes of sixteen bits and their scales; the instruction set was checked.
+                unsafe { (of_format.panel)(weights, k, panel.cast()) };
                 weights = panel;
             }
             for tile in scratch.activations.tiles(self) {
-                // SAFETY: a packed block (the panel is one of F32), activations arranged for this
-                // height, and the instruction set was checked; as this function.
+                // SAFETY: a packed block or a panel, activations arranged for this height, and the
+                // instruction set was checked; as this function.
                 unsafe {
                     tile_kernel(tile.height)(weights, k, tile.x, &mut sums);
                     self.finish(segment, block, &tile, &sums);

@@ -3,8 +3,9 @@
 //! `W` is `n × k`, one row per output. Packed, it is a list of blocks of [`BLOCK_LANES`] outputs;
 //! inside a block k runs outermost, so one vector load yields the same k of neighbouring outputs
 //! and a block is one forward stream through memory ([`layout`] has the bytes). Quantised formats
-//! keep their codes and scales bit for bit and cost the bytes of the file; the kernels expand them
-//! in registers. F8E4M3 keeps its codes, and has a scale for each row where the file has one for a block of rows.
+//! keep their codes and scales bit for bit and cost the bytes of the file; the kernels expand integer codes to
+//! sixteen bits in registers, and floats to f32. F8E4M3 keeps its codes, and has a scale for each row where the file has one for a
+//! block of rows.
 //! Only three things change a stored format: a bfloat16 compute dtype turns F32 and F16 into BF16 (rounded), and a
 //! gate and up of different formats become F32 (exact).
 //!

@@ -40,31 +40,34 @@ pub(crate) trait Simd: Copy {
     unsafe fn select_below(self, bound: Self, less: Self, other: Self) -> Self;
 }
 
-/// Expanding the codes of packed weights.
+/// Codes of packed weights, and sums of their products with integers.
 ///
 /// # Safety
 /// As [`Simd`].
 pub(crate) trait Codes: Simd {
-    /// As many lanes of u32: packed codes, or pairs of bf16.
+    /// As many lanes of 32 bits: packed codes, pairs of bf16 or of i16, or sums of the products of those.
     type Words: Copy;
 
     unsafe fn load_i8(at: *const u8) -> Self;
     unsafe fn load_u8(at: *const u8) -> Self;
 
     unsafe fn load_words(at: *const u8) -> Self::Words;
+    unsafe fn store_words(words: Self::Words, at: *mut u8);
+    unsafe fn splat_word(word: u32) -> Self::Words;
     unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words;
     unsafe fn shift_right<const BITS: u32>(words: Self::Words) -> Self::Words;
-    /// The four bits from bit `AT` on, 0..16.
-    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self;
-    /// The four bits from bit `AT` on, less 8.
-    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self;
-    /// The four bits from bit `AT` on, as E2M1.
-    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self;
-    /// Four codes of six bits in the bytes of each word: the low four bits of `low`'s bytes, and of
-    /// `high`'s the two above those.
-    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words;
-    /// The byte from bit `AT` on.
-    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self;
+    unsafe fn and(a: Self::Words, b: Self::Words) -> Self::Words;
+    unsafe fn or(a: Self::Words, b: Self::Words) -> Self::Words;
+    /// The table's value for each byte, which is below 16.
+    unsafe fn look_up(table: &[i8; 16], bytes: Self::Words) -> Self::Words;
+    /// Bytes 0 and 2 of each word as two i16.
+    unsafe fn even_bytes(words: Self::Words) -> Self::Words;
+    /// Bytes 1 and 3 of each word as two i16.
+    unsafe fn odd_bytes(words: Self::Words) -> Self::Words;
+    /// `sums`, each with the two products of the i16 in its place of `a` and `b`.
+    unsafe fn add_products(sums: Self::Words, a: Self::Words, b: Self::Words) -> Self::Words;
+    /// Of i32, rounded to the nearest, of two to the even one.
+    unsafe fn to_f32(sums: Self::Words) -> Self;
     /// The low half of each word, as bf16.
     unsafe fn bf16_low(words: Self::Words) -> Self;
     unsafe fn bf16_high(words: Self::Words) -> Self;

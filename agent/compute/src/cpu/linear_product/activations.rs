@@ -1,11 +1,11 @@
-//! Activations in the order tiles read them: tile by tile, `[k][rows of the tile]`.
+//! Activations in the order tiles read them: tile by tile, `[k][rows of the tile]`, or as the tile's operand says.
 //!
 //! A tile then reads one forward stream at any stride of `x` (rows 4 KiB apart would share
 //! one set of the cache). A single f32 row is already in that order and stays where it is.
 
 use super::LinearProduct;
 use crate::cpu::linear_product::RunId;
-use crate::cpu::linear_product::kernels::LinearKernels;
+use crate::cpu::linear_product::kernels::{LinearKernels, Operand, quantized};
 use half::bf16;
 use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
 use std::ops::Range;
@@ -16,22 +16,11 @@ pub(super) struct Activations {
     /// What the rows are of, where others multiply them too.
     run: Option<RunId>,
     highest_tile: usize,
-    arranged: Option<Order>,
+    arranged: Option<Operand>,
     tiles: Vec<TilePlace>,
     values: Vec<f32>,
-    /// Of the rows of a tile, in pairs.
+    /// Of the rows of a tile, each after the other.
     words: Vec<f32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    /// The product's own memory: one row.
-    InPlace,
-    F32,
-    /// f32 with the values of bfloat16.
-    RoundedF32,
-    /// Words of two bfloat16, the even k low; a last odd k is paired with 0.
-    Bf16Pairs,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,29 +69,29 @@ impl Activations {
         self.rows.len()
     }
 
-    /// Arranges the rows begun with, unless they are in the wanted order already.
+    /// Arranges the rows begun with, unless they are arranged as `operand` already.
     pub(super) fn arrange(
         &mut self,
         product: &LinearProduct<'_>,
         kernels: &LinearKernels,
-        rounded: bool,
-        pairs: bool,
+        operand: Operand,
     ) {
-        let order = match (rounded, pairs) {
-            (_, true) => Order::Bf16Pairs,
-            (true, false) => Order::RoundedF32,
-            (false, false) if self.rows.len() == 1 => Order::InPlace,
-            (false, false) => Order::F32,
-        };
-        if self.arranged == Some(order) {
+        if self.arranged == Some(operand) {
             return;
         }
-        self.arranged = Some(order);
+        self.arranged = Some(operand);
         let k = product.weight.k();
-        let depth = if pairs { k.div_ceil(2) } else { k };
+        let depth = match operand {
+            Operand::F32 | Operand::RoundedF32 => k,
+            Operand::Bf16Pairs => k.div_ceil(2),
+            Operand::Quantized => quantized::row_words(k),
+        };
         self.place_tiles(kernels, depth);
+        if self.is_in_place() {
+            return;
+        }
         let len = self.tiles.iter().map(|tile| tile.height * depth).sum();
-        if order != Order::InPlace && self.values.len() < len {
+        if self.values.len() < len {
             self.values.resize(len, 0.0);
         }
         for tile in &self.tiles {
@@ -110,24 +99,33 @@ impl Activations {
                 product,
                 first: tile.first,
                 count: tile.rows,
-                k,
+                depth,
             };
-            match order {
-                Order::InPlace => {}
-                Order::F32 => rows.interleave(tile.height, &mut self.values[tile.offset..]),
-                Order::RoundedF32 => {
-                    let out = &mut self.values[tile.offset..][..tile.height * depth];
+            let out = &mut self.values[tile.offset..][..tile.height * depth];
+            match operand {
+                Operand::F32 => rows.interleave(tile.height, out),
+                Operand::RoundedF32 => {
                     rows.interleave(tile.height, out);
                     for v in out {
                         *v = bf16::from_f32(*v).to_f32();
                     }
                 }
-                Order::Bf16Pairs => {
-                    let out = &mut self.values[tile.offset..];
-                    rows.interleave_pairs(tile.height, &mut self.words, out);
+                Operand::Bf16Pairs => {
+                    rows.interleave_words(tile.height, &mut self.words, out, pair_up);
+                }
+                Operand::Quantized => {
+                    // SAFETY: the product's instruction set was checked.
+                    let quantize =
+                        |x: &[f32], out: &mut [f32]| unsafe { (kernels.quantize)(x, out) };
+                    rows.interleave_words(tile.height, &mut self.words, out, quantize);
                 }
             }
         }
+    }
+
+    /// Whether the tiles lie in the product's own memory: a row of f32 is in order as it is.
+    fn is_in_place(&self) -> bool {
+        self.arranged == Some(Operand::F32) && self.rows.len() == 1
     }
 
     /// As few tiles as the highest allows, of heights as even as possible.
@@ -151,7 +149,7 @@ impl Activations {
 
     /// The arranged tiles. `product` is the one they were arranged for.
     pub(super) fn tiles(&self, product: &LinearProduct<'_>) -> impl Iterator<Item = RowTile> {
-        let in_place = self.arranged == Some(Order::InPlace);
+        let in_place = self.is_in_place();
         self.tiles.iter().map(move |tile| {
             let x = if in_place {
                 product.x_row(tile.first).as_ptr()
@@ -173,7 +171,8 @@ struct Rows<'a> {
     product: &'a LinearProduct<'a>,
     first: usize,
     count: usize,
-    k: usize,
+    /// Words of an arranged row.
+    depth: usize,
 }
 
 impl Rows<'_> {
@@ -183,19 +182,27 @@ impl Rows<'_> {
 
     /// Writes `[k][height]`.
     fn interleave(&self, height: usize, out: &mut [f32]) {
-        let out = &mut out[..height * self.k];
         interleave(|row| self.row(row), self.count, height, out);
     }
 
-    /// Writes `[k.div_ceil(2)][height]` words, by way of rows of words.
-    fn interleave_pairs(&self, height: usize, words: &mut Vec<f32>, out: &mut [f32]) {
-        let depth = self.k.div_ceil(2);
+    /// Writes `[depth][height]` of what `write` makes of each row.
+    fn interleave_words(
+        &self,
+        height: usize,
+        words: &mut Vec<f32>,
+        out: &mut [f32],
+        write: impl Fn(&[f32], &mut [f32]),
+    ) {
+        if height == 1 {
+            return write(self.row(0), out);
+        }
+        let depth = self.depth;
         words.resize(depth * self.count, 0.0);
-        for (row, words) in words.chunks_exact_mut(depth).enumerate() {
-            pair_up(self.row(row), words);
+        for (row, words) in words.chunks_exact_mut(depth.max(1)).enumerate() {
+            write(self.row(row), words);
         }
         let row = |row: usize| &words[row * depth..][..depth];
-        interleave(row, self.count, height, &mut out[..height * depth]);
+        interleave(row, self.count, height, out);
     }
 }
 

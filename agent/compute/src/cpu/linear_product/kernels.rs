@@ -1,15 +1,22 @@
 //! Products of a packed block with a few rows of activations.
 //!
-//! [`walk`] expands a block's weights in k order, [`sink`] says what becomes of them: multiplied
-//! into a register tile, or written out as f32 for tiles to come. The instruction sets
-//! ([`avx512`], [`avx2`], [`scalar`]) only instantiate these. Each output element is one chain of
-//! `acc = fma(x[k], w[k], acc)` from 0 over ascending k, in every kernel, so all of them agree bit
-//! for bit; [`avx512_bf16`] has a chain of its own over pairs of k.
+//! [`walk`] expands a block's weights or codes in k order, [`sink`] says what becomes of them: multiplied
+//! into a register tile, or written to a panel for tiles to come. The instruction sets
+//! ([`avx512`], [`avx2`], [`scalar`]) only instantiate these, for all [`formats`]. All of them agree bit for bit, since
+//! each output element is one chain from 0 over ascending k:
+//!
+//! * of floating-point weights, `acc = fma(x[k], w[k], acc)`;
+//! * of integer codes, for each run of k that has a scale in the weight, `acc = fma(scale · x_scale, sum, acc)` with
+//!   the exact sum of the products of codes and [`quantized`] activations, and where 32 k have a minimum, then
+//!   `acc = fma(minimum, x_sum · x_scale, acc)`;
+//! * of bfloat16, [`avx512_bf16`] has a chain of its own over pairs of k.
 
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod avx512_bf16;
 pub(crate) mod epilogue;
+mod formats;
+pub(crate) mod quantized;
 pub(crate) mod scalar;
 mod sink;
 mod walk;
@@ -17,6 +24,8 @@ mod walk;
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::BLOCK_LANES;
 use crate::dtype::WeightFormat;
+use formats::FormatKernels;
+use quantized::QuantizeKernel;
 
 /// Rows of the largest register tile.
 pub(crate) const MAX_TILE_ROWS: usize = 12;
@@ -27,25 +36,39 @@ pub(crate) type Tile = [[f32; BLOCK_LANES]; MAX_TILE_ROWS];
 /// Multiplies a block with a tile of activations.
 ///
 /// # Safety
-/// The instruction set is there. `block` is a packed block of the kernel's format for rows of `k`
-/// values. `x` is `[k][rows]` f32 for the kernel's number of rows (of the bf16 kernels
-/// `[k.div_ceil(2)][rows]` pairs).
+/// The instruction set is there. `block` is a packed block of the kernel's format, or a panel of one, for rows of `k`
+/// values. `x` is the kernel's number of rows as its [`Operand`]: `[k][rows]` f32, `[k.div_ceil(2)][rows]` pairs, or
+/// `[k / 32][18][rows]` words of [`quantized`] groups.
 pub(crate) type TileKernel = unsafe fn(block: *const u8, k: usize, x: *const f32, tile: &mut Tile);
 
-/// Expands a block to f32, `[k][32]`, which is a packed block of F32.
+/// Expands a block: to f32, `[k][32]`, which is a packed block of F32, or to codes of sixteen bits and f32 scales.
 ///
 /// # Safety
-/// As [`TileKernel`]; `panel` has room for `32 · k` f32.
+/// As [`TileKernel`]; `panel` has room for `32 · k` f32, of which codes and scales take less.
 pub(crate) type PanelKernel = unsafe fn(block: *const u8, k: usize, panel: *mut f32);
 
-/// The f32 kernels of an instruction set.
+/// Activations as a tile multiplies them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    F32,
+    /// f32 with the values of bfloat16.
+    RoundedF32,
+    /// Words of two bfloat16, the even k low; a last odd k is paired with 0.
+    Bf16Pairs,
+    /// Integers of sixteen bits, with a scale for each thirty-two (see [`quantized`]).
+    Quantized,
+}
+
+/// The kernels of an instruction set.
 pub(crate) struct LinearKernels {
     /// Heights of the tiles there are, ascending.
     pub(crate) tile_rows: &'static [usize],
     /// Up to this many rows it is quicker to expand weights in the product than ahead of it.
     pub(crate) direct_rows: usize,
-    pub(crate) tile: fn(WeightFormat, usize) -> TileKernel,
-    pub(crate) panel: fn(WeightFormat) -> PanelKernel,
+    /// As many rows of codes.
+    pub(crate) direct_code_rows: usize,
+    pub(crate) of: fn(WeightFormat) -> FormatKernels,
+    pub(crate) quantize: QuantizeKernel,
     pub(crate) epilogue: epilogue::EpilogueKernel,
 }
 

@@ -1,6 +1,7 @@
 //! Every instruction set, format and shape against the chain of operations that the docs promise.
 
 mod forms;
+mod integers;
 
 use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
 use crate::cpu::isa::Isa;
@@ -41,6 +42,11 @@ pub(in crate::cpu) struct Matrix {
     bytes: Vec<u8>,
     scales: Vec<f32>,
     pub(in crate::cpu) values: Vec<f32>,
+}
+
+/// Whether activations become integers of sixteen bits.
+pub(in crate::cpu) fn rounds_activations(format: WeightFormat) -> bool {
+    format.block_len() > 1 && format != WeightFormat::Mxfp4
 }
 
 impl Matrix {
@@ -108,8 +114,11 @@ impl Matrix {
         }
     }
 
-    /// The documented chain: fma over ascending k from 0.
+    /// The documented chain from 0: fma over ascending k, or over groups of integers.
     fn dot(&self, row: usize, x: &[f32]) -> f32 {
+        if rounds_activations(self.format) {
+            return integers::dot(&self.source().row(row), x);
+        }
         let weights = &self.values[row * self.k..][..self.k];
         weights
             .iter()
@@ -222,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
     #[test]
-    fn every_output_is_one_chain_of_fma_over_k((format, n, k, rows, threads, seed) in any_case()) {
+    fn every_output_is_one_chain_over_k((format, n, k, rows, threads, seed) in any_case()) {
         let mut rng = StdRng::seed_from_u64(seed);
         let matrix = Matrix::mk(format, n, k, &mut rng);
         let x = mk_values(rows * k, &mut rng);

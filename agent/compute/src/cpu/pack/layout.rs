@@ -6,13 +6,13 @@
 //! | BF16 | 2 k | 32 words: the even k in the low half, the odd k in the high half |
 //! | F8E4M3 | block | the number of k that share a scale, in 64 bytes |
 //! |  | so many k | 32 f32 scales times 256; per k 32 codes of a byte; the last may be of fewer k |
-//! | Q8_0 | 32 k | 32 f16 scales; per k 32 codes of a byte |
-//! | Q4_0 | 32 k | 32 f16 scales; per 8 k 32 words of eight codes, the lowest k in the low bits |
+//! | Q8_0 | 32 k | 32 f16 scales; per 4 k 32 words of four codes, in the order of [`BYTE_ORDER`] |
+//! | Q4_0 | 32 k | 32 f16 scales; per 8 k 32 words of eight codes, four in low nibbles, four in high ones, in that order |
 //! | MXFP4 | 32 k | 32 bf16 scales; words as Q4_0 |
 //! | Q4_1 | 32 k | as Q4_0, with 32 f16 minima after the scales |
 //! | Q4_K | 256 k | 32 f16 scales, 32 f16 minima; per 32 k 32 byte scales, 32 byte minima; then words as Q4_0 |
 //! | Q6_K | 256 k | 32 f16 scales; per 16 k 32 byte scales; then |
-//! |  | per 16 k | two rows of words of eight low nibbles; one of bit pairs, those of k 8, 9, 0 and 1 in the first byte |
+//! |  | per 16 k | two rows of words of eight low nibbles; one of bit pairs, a byte of which has those of four k four apart |
 //!
 //! Sizes equal the file's, but that F8E4M3 has its scales for each row and not for a block of rows, and MXFP4's take two
 //! bytes. Every piece starts on a multiple of 64 bytes from the block's beginning, except byte scales, and what follows
@@ -22,6 +22,10 @@ use crate::dtype::WeightFormat;
 
 /// Outputs per block: two AVX-512 vectors, the width of the register tile.
 pub(crate) const BLOCK_LANES: usize = 32;
+
+/// The k, of four, whose code each byte of a word has: two bytes that are two apart become a pair of i16, and pairs
+/// are of neighbouring k.
+pub(crate) const BYTE_ORDER: [usize; 4] = [0, 2, 1, 3];
 
 /// A row of f16: a scale of each lane.
 pub(crate) const HALVES: usize = BLOCK_LANES * 2;

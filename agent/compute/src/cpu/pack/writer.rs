@@ -1,8 +1,8 @@
 //! Gathers 32 stored rows into one packed block.
 
 use super::layout::{
-    self, BLOCK_LANES, F8_HEADER, FLOATS, HALVES, MXFP4_GROUP, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP,
-    Q4K_HEADER, Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
+    self, BLOCK_LANES, BYTE_ORDER, F8_HEADER, FLOATS, HALVES, MXFP4_GROUP, Q4_0_GROUP, Q4_1_GROUP,
+    Q4K_GROUP, Q4K_HEADER, Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
 };
 use crate::dtype::WeightFormat;
 use crate::e4m3;
@@ -145,11 +145,12 @@ fn write_groups(
 fn q8_0(block: &[u8], lane: usize, out: &mut [u8]) {
     let (scales, codes) = out.split_at_mut(HALVES);
     scales[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
+    let words = block[2..].as_chunks::<4>().0.iter();
     scatter(
         codes,
-        lane,
-        BLOCK_LANES,
-        block[2..].iter().map(|code| [*code]),
+        lane * 4,
+        WORDS,
+        words.map(|codes| BYTE_ORDER.map(|k| codes[k])),
     );
 }
 
@@ -198,19 +199,19 @@ fn q6k(block: &[u8], lane: usize, out: &mut [u8]) {
         .chunks_exact_mut(3 * WORDS)
         .zip(codes.as_chunks::<16>().0)
     {
-        // Each byte's are those of the codes in the same byte of the nibbles, two of each row.
-        let pairs = |byte: usize| [8, 9, 0, 1].map(|first| codes[first + 2 * byte] >> 4);
+        let low = codes.map(|code| code & 15);
+        // Of a number in two's complement, so that it begins with its sign.
+        let high = codes.map(|code| (code ^ 32) >> 4);
+        let pairs = |k| high[k] | high[4 + k] << 2 | high[8 + k] << 4 | high[12 + k] << 6;
+        let [first, last] = low.as_chunks::<8>().0 else {
+            unreachable!("sixteen codes are twice eight");
+        };
         let words = [
-            join_bits::<4>(&codes[..8]),
-            join_bits::<4>(&codes[8..]),
-            join_bits::<2>([0, 1, 2, 3].map(pairs).as_flattened()),
+            join_nibbles(first),
+            join_nibbles(last),
+            BYTE_ORDER.map(pairs),
         ];
-        scatter(
-            sub,
-            lane * 4,
-            WORDS,
-            words.into_iter().map(u32::to_le_bytes),
-        );
+        scatter(sub, lane * 4, WORDS, words.into_iter());
     }
 }
 
@@ -222,32 +223,11 @@ fn write_nibbles<const LEN: usize>(
 ) {
     let mut codes = [0; LEN];
     quant::read_codes(format, block, &mut codes);
-    let words = codes
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|codes| join_nibbles(*codes).to_le_bytes());
+    let words = codes.as_chunks::<8>().0.iter().map(join_nibbles);
     scatter(out, lane * 4, WORDS, words);
 }
 
-/// Eight codes below 16 in one word, the first lowest: pairs, then fours, then all.
-fn join_nibbles(codes: [u8; 8]) -> u32 {
-    let codes = u64::from_le_bytes(codes);
-    let codes = (codes | codes >> 4) & 0x00ff_00ff_00ff_00ff;
-    let codes = (codes | codes >> 8) & 0x0000_ffff_0000_ffff;
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "the codes are in the low half"
-    )]
-    let word = (codes | codes >> 16) as u32;
-    word
-}
-
-/// The low `BITS` of each code in one word, the first lowest.
-fn join_bits<const BITS: u32>(codes: &[u8]) -> u32 {
-    let mask = (1 << BITS) - 1;
-    codes
-        .iter()
-        .rev()
-        .fold(0, |word, code| word << BITS | (u32::from(*code) & mask))
+/// Eight codes below 16: the first four in the low halves of the bytes.
+fn join_nibbles(codes: &[u8; 8]) -> [u8; 4] {
+    BYTE_ORDER.map(|k| codes[k] | codes[4 + k] << 4)
 }

@@ -3,27 +3,21 @@
 use super::exp::exp_avx2;
 use super::sixteen::Eight;
 use super::{Codes, Simd};
-use crate::quant::E2M1;
 use std::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _mm_add_epi16, _mm_and_si128, _mm_cvtepi8_epi16,
     _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi16,
-    _mm_slli_epi16, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castsi256_ps,
-    _mm256_cmp_ps, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
-    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
-    _mm256_loadu_si256, _mm256_max_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_or_si256,
-    _mm256_permute2f128_ps, _mm256_permutevar8x32_ps, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_shuffle_ps, _mm256_sll_epi32, _mm256_slli_epi32, _mm256_srl_epi32, _mm256_storeu_ps,
-    _mm256_sub_epi32, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    _mm_slli_epi16, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps,
+    _mm256_broadcastsi128_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtepi8_epi32,
+    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
+    _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sll_epi32, _mm256_slli_epi16,
+    _mm256_slli_epi32, _mm256_srai_epi16, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
+    _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(__m256);
-
-#[inline(always)]
-unsafe fn masked(words: __m256i, mask: i32) -> __m256i {
-    // SAFETY: the trait's contract.
-    unsafe { _mm256_and_si256(words, _mm256_set1_epi32(mask)) }
-}
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
@@ -141,6 +135,16 @@ impl Codes for Avx2 {
         unsafe { _mm256_loadu_si256(at.cast()) }
     }
     #[inline(always)]
+    unsafe fn store_words(words: Self::Words, at: *mut u8) {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_storeu_si256(at.cast(), words) }
+    }
+    #[inline(always)]
+    unsafe fn splat_word(word: u32) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_set1_epi32(word.cast_signed()) }
+    }
+    #[inline(always)]
     unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
         unsafe { _mm256_sll_epi32(words, _mm_cvtsi32_si128(BITS.cast_signed())) }
@@ -151,50 +155,42 @@ impl Codes for Avx2 {
         unsafe { _mm256_srl_epi32(words, _mm_cvtsi32_si128(BITS.cast_signed())) }
     }
     #[inline(always)]
-    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self {
+    unsafe fn and(a: Self::Words, b: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: Self::Words, b: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn look_up(table: &[i8; 16], bytes: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract; the table has sixteen bytes.
         unsafe {
-            Self(_mm256_cvtepi32_ps(masked(
-                Self::shift_right::<AT>(words),
-                15,
-            )))
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, bytes)
         }
     }
     #[inline(always)]
-    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
+    unsafe fn even_bytes(words: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
-        unsafe {
-            let codes = masked(Self::shift_right::<AT>(words), 15);
-            Self(_mm256_cvtepi32_ps(_mm256_sub_epi32(
-                codes,
-                _mm256_set1_epi32(8),
-            )))
-        }
+        unsafe { _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(words)) }
     }
     #[inline(always)]
-    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self {
-        // SAFETY: the trait's contract; the first eight values are those without a sign.
-        unsafe {
-            let codes = Self::shift_right::<AT>(words);
-            let sizes = _mm256_permutevar8x32_ps(_mm256_loadu_ps(E2M1.as_ptr()), codes);
-            let signs = masked(_mm256_slli_epi32::<28>(codes), i32::MIN);
-            Self(_mm256_or_ps(sizes, _mm256_castsi256_ps(signs)))
-        }
+    unsafe fn odd_bytes(words: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm256_srai_epi16::<8>(words) }
     }
     #[inline(always)]
-    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words {
+    unsafe fn add_products(sums: Self::Words, a: Self::Words, b: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
-        unsafe { _mm256_or_si256(masked(low, 0x0f0f_0f0f), masked(high, 0x3030_3030)) }
+        unsafe { _mm256_add_epi32(sums, _mm256_madd_epi16(a, b)) }
     }
     #[inline(always)]
-    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self {
+    unsafe fn to_f32(sums: Self::Words) -> Self {
         // SAFETY: the trait's contract.
-        unsafe {
-            Self(_mm256_cvtepi32_ps(masked(
-                Self::shift_right::<AT>(words),
-                255,
-            )))
-        }
+        unsafe { Self(_mm256_cvtepi32_ps(sums)) }
     }
     #[inline(always)]
     unsafe fn bf16_low(words: Self::Words) -> Self {

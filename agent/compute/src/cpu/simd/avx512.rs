@@ -1,44 +1,23 @@
 //! Sixteen lanes: AVX-512 F, BW, DQ, VL.
-//!
-//! Nibbles become f32 by `vpermps` from a table, which reads only the low four bits of each index:
-//! one instruction instead of a mask and a conversion. (Putting them into the mantissa of a power of
-//! two by `vpternlogd` takes a third longer on Zen 4, where it competes with multiply-adds.)
 
 use super::exp::exp_avx512;
 use super::sixteen::{LANES, Sixteen};
 use super::{Codes, Simd};
-use crate::quant::E2M1;
 use std::arch::x86_64::{
     __m512, __m512i, _CMP_LT_OQ, _mm_loadu_si128, _mm256_add_epi16, _mm256_and_si256,
     _mm256_cvtepi8_epi16, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_epi16,
-    _mm256_slli_epi16, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
-    _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
-    _mm512_cvtph_ps, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
-    _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_permutexvar_ps,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi32,
-    _mm512_srli_epi32, _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
+    _mm256_slli_epi16, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_broadcast_i32x4,
+    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps,
+    _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_div_ps, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_madd_epi16, _mm512_mask_mov_ps, _mm512_max_ps,
+    _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8,
+    _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi16, _mm512_slli_epi32,
+    _mm512_srai_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512);
-
-static NIBBLE: [f32; 16] = [
-    0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.,
-];
-static NIBBLE_LESS_8: [f32; 16] = [
-    -8., -7., -6., -5., -4., -3., -2., -1., 0., 1., 2., 3., 4., 5., 6., 7.,
-];
-
-#[inline(always)]
-unsafe fn look_up(words: __m512i, table: &[f32; 16]) -> Avx512 {
-    // SAFETY: the trait's contract; the table has sixteen elements.
-    unsafe {
-        Avx512(_mm512_permutexvar_ps(
-            words,
-            _mm512_loadu_ps(table.as_ptr()),
-        ))
-    }
-}
 
 impl Simd for Avx512 {
     const LANES: usize = LANES;
@@ -156,6 +135,16 @@ impl Codes for Avx512 {
         unsafe { _mm512_loadu_si512(at.cast()) }
     }
     #[inline(always)]
+    unsafe fn store_words(words: Self::Words, at: *mut u8) {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_storeu_si512(at.cast(), words) }
+    }
+    #[inline(always)]
+    unsafe fn splat_word(word: u32) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_set1_epi32(word.cast_signed()) }
+    }
+    #[inline(always)]
     unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
         unsafe { _mm512_slli_epi32::<BITS>(words) }
@@ -166,36 +155,42 @@ impl Codes for Avx512 {
         unsafe { _mm512_srli_epi32::<BITS>(words) }
     }
     #[inline(always)]
-    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self {
+    unsafe fn and(a: Self::Words, b: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
-        unsafe { look_up(_mm512_srli_epi32::<AT>(words), &NIBBLE) }
+        unsafe { _mm512_and_si512(a, b) }
     }
     #[inline(always)]
-    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
+    unsafe fn or(a: Self::Words, b: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
-        unsafe { look_up(_mm512_srli_epi32::<AT>(words), &NIBBLE_LESS_8) }
+        unsafe { _mm512_or_si512(a, b) }
     }
     #[inline(always)]
-    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self {
-        // SAFETY: the trait's contract.
-        unsafe { look_up(_mm512_srli_epi32::<AT>(words), &E2M1) }
-    }
-    #[inline(always)]
-    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words {
-        // SAFETY: the trait's contract.
+    unsafe fn look_up(table: &[i8; 16], bytes: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract; the table has sixteen bytes.
         unsafe {
-            let low = _mm512_and_si512(low, _mm512_set1_epi32(0x0f0f_0f0f));
-            let high = _mm512_and_si512(high, _mm512_set1_epi32(0x3030_3030));
-            _mm512_or_si512(low, high)
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, bytes)
         }
     }
     #[inline(always)]
-    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self {
+    unsafe fn even_bytes(words: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
-        unsafe {
-            let byte = _mm512_and_si512(_mm512_srli_epi32::<AT>(words), _mm512_set1_epi32(255));
-            Self(_mm512_cvtepi32_ps(byte))
-        }
+        unsafe { _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(words)) }
+    }
+    #[inline(always)]
+    unsafe fn odd_bytes(words: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_srai_epi16::<8>(words) }
+    }
+    #[inline(always)]
+    unsafe fn add_products(sums: Self::Words, a: Self::Words, b: Self::Words) -> Self::Words {
+        // SAFETY: the trait's contract.
+        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(a, b)) }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(sums: Self::Words) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(_mm512_cvtepi32_ps(sums)) }
     }
     #[inline(always)]
     unsafe fn bf16_low(words: Self::Words) -> Self {

@@ -6,7 +6,6 @@ use super::exp::exp;
 use super::sixteen::Eight;
 use super::{Codes, Simd};
 use crate::e4m3;
-use crate::quant::E2M1;
 use half::f16;
 use std::array::from_fn;
 
@@ -15,9 +14,14 @@ pub(crate) struct Scalar([f32; 8]);
 
 type Words = [u32; 8];
 
-#[allow(clippy::cast_precision_loss, reason = "codes have at most eight bits")]
-fn converted(codes: Words, mask: u32, less: f32) -> Scalar {
-    Scalar(codes.map(|w| (w & mask) as f32 - less))
+/// The low and the high half of a word.
+fn halves(word: u32) -> [i16; 2] {
+    let [a, b, c, d] = word.to_le_bytes();
+    [i16::from_le_bytes([a, b]), i16::from_le_bytes([c, d])]
+}
+
+fn pair([low, high]: [i16; 2]) -> u32 {
+    u32::from(low.cast_unsigned()) | u32::from(high.cast_unsigned()) << 16
 }
 
 impl Simd for Scalar {
@@ -121,6 +125,15 @@ impl Codes for Scalar {
         unsafe { at.cast::<Words>().read_unaligned() }
     }
     #[inline(always)]
+    unsafe fn store_words(words: Self::Words, at: *mut u8) {
+        // SAFETY: the trait's contract: `at` has room for eight u32.
+        unsafe { at.cast::<Words>().write_unaligned(words) }
+    }
+    #[inline(always)]
+    unsafe fn splat_word(word: u32) -> Self::Words {
+        [word; 8]
+    }
+    #[inline(always)]
     unsafe fn shift_left<const BITS: u32>(words: Self::Words) -> Self::Words {
         words.map(|w| w << BITS)
     }
@@ -129,24 +142,38 @@ impl Codes for Scalar {
         words.map(|w| w >> BITS)
     }
     #[inline(always)]
-    unsafe fn nibble<const AT: u32>(words: Self::Words) -> Self {
-        converted(words.map(|w| w >> AT), 15, 0.0)
+    unsafe fn and(a: Self::Words, b: Self::Words) -> Self::Words {
+        from_fn(|i| a[i] & b[i])
     }
     #[inline(always)]
-    unsafe fn nibble_less_8<const AT: u32>(words: Self::Words) -> Self {
-        converted(words.map(|w| w >> AT), 15, 8.0)
+    unsafe fn or(a: Self::Words, b: Self::Words) -> Self::Words {
+        from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
-    unsafe fn e2m1<const AT: u32>(words: Self::Words) -> Self {
-        Self(words.map(|w| E2M1[(w >> AT & 15) as usize]))
+    unsafe fn look_up(table: &[i8; 16], bytes: Self::Words) -> Self::Words {
+        let value = |byte: u8| table[usize::from(byte)].to_le_bytes()[0];
+        bytes.map(|w| u32::from_le_bytes(w.to_le_bytes().map(value)))
     }
     #[inline(always)]
-    unsafe fn six_bit_codes(low: Self::Words, high: Self::Words) -> Self::Words {
-        from_fn(|i| (low[i] & 0x0f0f_0f0f) | (high[i] & 0x3030_3030))
+    unsafe fn even_bytes(words: Self::Words) -> Self::Words {
+        words.map(|w| pair(halves(w).map(|half| half << 8 >> 8)))
     }
     #[inline(always)]
-    unsafe fn byte<const AT: u32>(words: Self::Words) -> Self {
-        converted(words.map(|w| w >> AT), 255, 0.0)
+    unsafe fn odd_bytes(words: Self::Words) -> Self::Words {
+        words.map(|w| pair(halves(w).map(|half| half >> 8)))
+    }
+    #[inline(always)]
+    unsafe fn add_products(sums: Self::Words, a: Self::Words, b: Self::Words) -> Self::Words {
+        from_fn(|i| {
+            let [[a0, a1], [b0, b1]] = [a[i], b[i]].map(|w| halves(w).map(i32::from));
+            let sum = (a0 * b0).wrapping_add(a1 * b1).cast_unsigned();
+            sums[i].wrapping_add(sum)
+        })
+    }
+    #[inline(always)]
+    #[allow(clippy::cast_precision_loss, reason = "rounded, as documented")]
+    unsafe fn to_f32(sums: Self::Words) -> Self {
+        Self(sums.map(|sum| sum.cast_signed() as f32))
     }
     #[inline(always)]
     unsafe fn bf16_low(words: Self::Words) -> Self {

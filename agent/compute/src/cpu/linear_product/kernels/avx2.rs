@@ -1,69 +1,52 @@
 //! Register tiles of up to 6 × 16, two side by side in a block: 12 of the 16 registers are sums. One
 //! row takes a whole block at once, since two chains of additions would wait for each other.
 
-#![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
-
 use super::epilogue::{self, BlockRow, OutTile};
-use super::sink::{Panel, Product};
-use super::walk::{self, Lanes, Walk};
-use super::{LinearKernels, PanelKernel, Tile, TileKernel};
-use crate::cpu::pack::BLOCK_LANES;
-use crate::cpu::simd::Simd;
+use super::formats::{self, Format, Instantiate};
+use super::{LinearKernels, PanelKernel, Tile, TileKernel, quantized};
 use crate::cpu::simd::avx2::Avx2;
-use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
 
 /// Vectors side by side in a register tile.
 const WIDTH: usize = 2;
 
+struct Kernels;
+
 pub(super) static KERNELS: LinearKernels = LinearKernels {
     tile_rows: &[1, 2, 4, 6],
     direct_rows: 4,
-    tile: tile_kernel,
-    panel: panel_kernel,
+    direct_code_rows: 12,
+    of: formats::kernels::<Kernels>,
+    quantize,
     epilogue,
 };
 
 /// # Safety
 /// As [`TileKernel`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn tile<F: Walk, const W: usize, const ROWS: usize>(
+unsafe fn tile<F: Format, const W: usize, const ROWS: usize>(
     block: *const u8,
     k: usize,
     x: *const f32,
     tile: &mut Tile,
 ) {
-    for lane in (0..BLOCK_LANES).step_by(W * Avx2::LANES) {
-        let lanes = Lanes { block, lane };
-        // SAFETY: by this function's contract, and as the lanes from `lane` on are in the block
-        // and in the tile.
-        unsafe {
-            let mut product = Product::<Avx2, W, ROWS>::new(x);
-            F::walk(lanes, k, &mut product);
-            for row in 0..ROWS {
-                for i in 0..W {
-                    let out = tile[row].as_mut_ptr().add(lane + i * Avx2::LANES);
-                    product.sums[row][i].store(out);
-                }
-            }
-        }
-    }
+    // SAFETY: by this function's contract.
+    unsafe { F::tile::<Avx2, W, ROWS>(block, k, x, tile) }
 }
 
 /// # Safety
 /// As [`PanelKernel`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn panel<F: Walk>(block: *const u8, k: usize, panel: *mut f32) {
-    for lane in (0..BLOCK_LANES).step_by(WIDTH * Avx2::LANES) {
-        let lanes = Lanes { block, lane };
-        // SAFETY: by this function's contract.
-        unsafe {
-            let mut sink = Panel {
-                next: panel.add(lane),
-            };
-            F::walk::<Avx2, WIDTH>(lanes, k, &mut sink);
-        }
-    }
+unsafe fn panel<F: Format>(block: *const u8, k: usize, panel: *mut f32) {
+    // SAFETY: by this function's contract.
+    unsafe { F::panel::<Avx2, WIDTH>(block, k, panel) }
+}
+
+/// # Safety
+/// As [`QuantizeKernel`](super::QuantizeKernel).
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn quantize(x: &[f32], out: &mut [f32]) {
+    quantized::quantize(x, out);
 }
 
 /// # Safety
@@ -74,42 +57,20 @@ unsafe fn epilogue(epilogue: Epilogue, bias: Option<&BlockRow>, tile: &[BlockRow
     unsafe { epilogue::finish::<Avx2>(epilogue, bias, tile, out) }
 }
 
-fn tile_kernel(format: WeightFormat, rows: usize) -> TileKernel {
-    match format {
-        WeightFormat::F32 => tile_of::<walk::F32>(rows),
-        WeightFormat::F16 => tile_of::<walk::F16>(rows),
-        WeightFormat::BF16 => tile_of::<walk::Bf16>(rows),
-        WeightFormat::F8E4M3 { .. } => tile_of::<walk::F8E4M3>(rows),
-        WeightFormat::Q8_0 => tile_of::<walk::Q8_0>(rows),
-        WeightFormat::Q4_0 => tile_of::<walk::Q4_0>(rows),
-        WeightFormat::Q4_1 => tile_of::<walk::Q4_1>(rows),
-        WeightFormat::Q4K => tile_of::<walk::Q4K>(rows),
-        WeightFormat::Q6K => tile_of::<walk::Q6K>(rows),
-        WeightFormat::Mxfp4 => tile_of::<walk::Mxfp4>(rows),
+impl Instantiate for Kernels {
+    fn tile<F: Format>(rows: usize) -> TileKernel {
+        match rows {
+            1 => tile::<F, 4, 1>,
+            2 => tile::<F, WIDTH, 2>,
+            4 => tile::<F, WIDTH, 4>,
+            // Codes take registers, too, where they are expanded.
+            6 if F::EXPANDS => tile::<F, 1, 6>,
+            6 => tile::<F, WIDTH, 6>,
+            _ => unreachable!("no tile of {rows} rows"),
+        }
     }
-}
 
-fn tile_of<F: Walk>(rows: usize) -> TileKernel {
-    match rows {
-        1 => tile::<F, 4, 1>,
-        2 => tile::<F, WIDTH, 2>,
-        4 => tile::<F, WIDTH, 4>,
-        6 => tile::<F, WIDTH, 6>,
-        _ => unreachable!("no tile of {rows} rows"),
-    }
-}
-
-fn panel_kernel(format: WeightFormat) -> PanelKernel {
-    match format {
-        WeightFormat::F32 => panel::<walk::F32>,
-        WeightFormat::F16 => panel::<walk::F16>,
-        WeightFormat::BF16 => panel::<walk::Bf16>,
-        WeightFormat::F8E4M3 { .. } => panel::<walk::F8E4M3>,
-        WeightFormat::Q8_0 => panel::<walk::Q8_0>,
-        WeightFormat::Q4_0 => panel::<walk::Q4_0>,
-        WeightFormat::Q4_1 => panel::<walk::Q4_1>,
-        WeightFormat::Q4K => panel::<walk::Q4K>,
-        WeightFormat::Q6K => panel::<walk::Q6K>,
-        WeightFormat::Mxfp4 => panel::<walk::Mxfp4>,
+    fn panel<F: Format>() -> PanelKernel {
+        panel::<F>
     }
 }

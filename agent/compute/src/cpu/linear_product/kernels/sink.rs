@@ -1,9 +1,9 @@
-//! What becomes of expanded weights.
+//! What becomes of expanded weights, and of codes.
 
 #![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
 
 use crate::cpu::pack::BLOCK_LANES;
-use crate::cpu::simd::Simd;
+use crate::cpu::simd::{Codes, Simd};
 
 /// # Safety
 /// [`Sink::take`] is called once per k, in order, with the instruction set of `V`.
@@ -11,11 +11,39 @@ pub(super) trait Sink<V: Simd, const W: usize> {
     unsafe fn take(&mut self, weights: [V; W]);
 }
 
+/// # Safety
+/// [`PairSink::take`] is called once per two k, in order, with the instruction set of `V`.
+pub(super) trait PairSink<V: Codes, const W: usize> {
+    /// The codes of two k as i16.
+    unsafe fn take(&mut self, pairs: [V::Words; W]);
+}
+
+/// # Safety
+/// As [`PairSink`], for 32 k: [`CodeSink::scale`] behind the pairs that it is of, and at most once, at the end,
+/// [`CodeSink::shift`].
+pub(super) trait CodeSink<V: Codes, const W: usize>: PairSink<V, W> {
+    /// A code of those taken since the last call stands for so much.
+    unsafe fn scale(&mut self, scales: [V; W]);
+    /// What is added to all weights of the 32 k.
+    unsafe fn shift(&mut self, minima: [V; W]);
+}
+
 /// A register tile of `ROWS` rows and `W` vectors.
 pub(super) struct Product<V, const W: usize, const ROWS: usize> {
     pub(super) sums: [[V; W]; ROWS],
     /// The activations of the next k.
     pub(super) x: *const f32,
+}
+
+/// A register tile of integers: of 32 k, which are scaled and added to a tile in memory.
+pub(super) struct CodeProduct<V: Codes, const W: usize, const ROWS: usize> {
+    sums: [[V::Words; W]; ROWS],
+    /// The first lane of the first row.
+    tile: *mut f32,
+    /// A scale of each row, a scaled sum of each, then their integers.
+    group: *const f32,
+    /// The activations of the next two k.
+    x: *const f32,
 }
 
 /// Consecutive rows of a panel, `BLOCK_LANES` apart.
@@ -48,14 +76,116 @@ impl<V: Simd, const W: usize, const ROWS: usize> Sink<V, W> for Product<V, W, RO
     }
 }
 
-impl<V: Simd, const W: usize> Sink<V, W> for Panel {
+impl<V: Codes, const W: usize, const ROWS: usize> CodeProduct<V, W, ROWS> {
     #[inline(always)]
-    unsafe fn take(&mut self, weights: [V; W]) {
+    pub(super) unsafe fn new(group: *const f32, tile: *mut f32) -> Self {
+        // SAFETY: the caller has the instruction set; behind scales and sums there are integers.
+        unsafe {
+            Self {
+                sums: [[V::splat_word(0); W]; ROWS],
+                tile,
+                group,
+                x: group.add(2 * ROWS),
+            }
+        }
+    }
+
+    /// Adds `factors · values` to a vector of the tile.
+    #[inline(always)]
+    unsafe fn add(&mut self, row: usize, i: usize, factors: V, values: V) {
+        // SAFETY: the caller has the instruction set, and the tile has the vector.
+        unsafe {
+            let at = self.tile.add(row * BLOCK_LANES + i * V::LANES);
+            factors.fma(values, V::load(at)).store(at);
+        }
+    }
+}
+
+impl<V: Codes, const W: usize, const ROWS: usize> PairSink<V, W> for CodeProduct<V, W, ROWS> {
+    #[inline(always)]
+    unsafe fn take(&mut self, pairs: [V::Words; W]) {
+        for row in 0..ROWS {
+            // SAFETY: pairs of `ROWS` rows for each two k.
+            let x = unsafe { V::splat_word((*self.x.add(row)).to_bits()) };
+            for i in 0..W {
+                // SAFETY: the caller has the instruction set.
+                self.sums[row][i] = unsafe { V::add_products(self.sums[row][i], pairs[i], x) };
+            }
+        }
+        // SAFETY: at most one past the end, after the last k.
+        self.x = unsafe { self.x.add(ROWS) };
+    }
+}
+
+impl<V: Codes, const W: usize, const ROWS: usize> CodeSink<V, W> for CodeProduct<V, W, ROWS> {
+    #[inline(always)]
+    unsafe fn scale(&mut self, scales: [V; W]) {
+        for row in 0..ROWS {
+            // SAFETY: a scale of each row is there, and the instruction set.
+            unsafe {
+                let scale = V::splat(*self.group.add(row));
+                for i in 0..W {
+                    let sum = V::to_f32(self.sums[row][i]);
+                    self.add(row, i, scales[i].mul(scale), sum);
+                    self.sums[row][i] = V::splat_word(0);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn shift(&mut self, minima: [V; W]) {
+        for row in 0..ROWS {
+            // SAFETY: a sum of each row is there, and the instruction set.
+            unsafe {
+                let sum = V::splat(*self.group.add(ROWS + row));
+                for i in 0..W {
+                    self.add(row, i, minima[i], sum);
+                }
+            }
+        }
+    }
+}
+
+impl Panel {
+    /// Writes a row by `store`, which is given where each vector goes.
+    #[inline(always)]
+    unsafe fn row<V: Simd, const W: usize>(&mut self, store: impl Fn(usize, *mut f32)) {
         for i in 0..W {
-            // SAFETY: the panel has a row for each k, and `W` vectors fit in what is left of it.
-            unsafe { weights[i].store(self.next.add(i * V::LANES)) };
+            // SAFETY: the panel has the row, and `W` vectors fit in what is left of it.
+            store(i, unsafe { self.next.add(i * V::LANES) });
         }
         // SAFETY: at most one row past the end; wrapping because a half panel ends beyond it.
         self.next = self.next.wrapping_add(BLOCK_LANES);
+    }
+}
+
+impl<V: Simd, const W: usize> Sink<V, W> for Panel {
+    #[inline(always)]
+    unsafe fn take(&mut self, weights: [V; W]) {
+        // SAFETY: the panel has a row for each k.
+        unsafe { self.row::<V, W>(|i, at| weights[i].store(at)) };
+    }
+}
+
+impl<V: Codes, const W: usize> PairSink<V, W> for Panel {
+    #[inline(always)]
+    unsafe fn take(&mut self, pairs: [V::Words; W]) {
+        // SAFETY: the panel has a row for each call.
+        unsafe { self.row::<V, W>(|i, at| V::store_words(pairs[i], at.cast())) };
+    }
+}
+
+impl<V: Codes, const W: usize> CodeSink<V, W> for Panel {
+    #[inline(always)]
+    unsafe fn scale(&mut self, scales: [V; W]) {
+        // SAFETY: as above.
+        unsafe { self.row::<V, W>(|i, at| scales[i].store(at)) };
+    }
+
+    #[inline(always)]
+    unsafe fn shift(&mut self, minima: [V; W]) {
+        // SAFETY: as above.
+        unsafe { self.row::<V, W>(|i, at| minima[i].store(at)) };
     }
 }

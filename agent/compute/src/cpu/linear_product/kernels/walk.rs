@@ -9,14 +9,13 @@
 
 mod codes;
 
-use super::sink::Sink;
+use super::sink::{PairSink, Sink};
 use crate::cpu::pack::BLOCK_LANES;
-use crate::cpu::pack::layout::{
-    F8_HEADER, FLOATS, HALVES, MXFP4_GROUP, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER,
-    Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
-};
+use crate::cpu::pack::layout::{F8_HEADER, FLOATS, HALVES, MXFP4_GROUP, WORDS};
 use crate::cpu::simd::Codes;
-use codes::{Centred, Floats, NibbleWeights, Shifted, products};
+use crate::quant::E2M1_TWICE;
+pub(super) use codes::{CodeWalk, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+use codes::{products, take_nibbles, times};
 
 /// The lanes `[lane, lane + W · V::LANES)` of a packed block.
 #[derive(Clone, Copy)]
@@ -38,14 +37,24 @@ pub(super) struct F32;
 pub(super) struct F16;
 pub(super) struct Bf16;
 pub(super) struct F8E4M3;
-pub(super) struct Q8_0;
-pub(super) struct Q4_0;
-pub(super) struct Q4_1;
-pub(super) struct Q4K;
-pub(super) struct Q6K;
 pub(super) struct Mxfp4;
 
+/// Takes pairs of integers apart, and scales them.
+struct Scaled<'a, V, S, const W: usize> {
+    scales: [V; W],
+    sink: &'a mut S,
+}
+
 impl Lanes {
+    /// A block's lanes, `W` vectors at a time.
+    #[inline(always)]
+    pub(super) fn all<V: Codes, const W: usize>(block: *const u8) -> impl Iterator<Item = Self> {
+        (0..BLOCK_LANES / V::LANES / W).map(move |i| Self {
+            block,
+            lane: i * W * V::LANES,
+        })
+    }
+
     /// `W` vectors of a row of elements of `size` bytes, which begins `row` bytes into the block.
     ///
     /// # Safety
@@ -107,31 +116,6 @@ impl Lanes {
     unsafe fn words<V: Codes, const W: usize>(self, row: usize) -> [V::Words; W] {
         // SAFETY: by the contract of `read`.
         unsafe { self.read::<V, _, W>(row, 4, |at| V::load_words(at)) }
-    }
-
-    /// Thirty-two k of nibbles in four rows of words, lowest first.
-    #[inline(always)]
-    unsafe fn walk_nibbles<V: Codes, const W: usize>(
-        self,
-        row: usize,
-        sink: &mut impl Sink<V, W>,
-        weights: &impl NibbleWeights<V, W>,
-    ) {
-        for i in 0..4 {
-            // SAFETY: by the contract of `read`; the instruction set is there, and k ascends.
-            unsafe {
-                let mut words = self.words::<V, W>(row + i * WORDS);
-                for _half in 0..2 {
-                    sink.take(weights.at::<0>(words));
-                    sink.take(weights.at::<4>(words));
-                    sink.take(weights.at::<8>(words));
-                    sink.take(weights.at::<12>(words));
-                    for i in 0..W {
-                        words[i] = V::shift_right::<16>(words[i]);
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -200,37 +184,6 @@ impl Walk for F8E4M3 {
     }
 }
 
-impl Walk for Q8_0 {
-    #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for group in 0..k / 32 {
-            let group = group * Q8_0_GROUP;
-            // SAFETY: one of k / 32 groups: a row of scales, 32 rows of bytes.
-            unsafe {
-                let scales = lanes.f16::<V, W>(group);
-                for i in 0..32 {
-                    let codes = lanes.i8(group + HALVES + i * BLOCK_LANES);
-                    sink.take(products(scales, codes));
-                }
-            }
-        }
-    }
-}
-
-impl Walk for Q4_0 {
-    #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for group in 0..k / 32 {
-            let group = group * Q4_0_GROUP;
-            // SAFETY: one of k / 32 groups: a row of scales, four rows of words.
-            unsafe {
-                let scales = lanes.f16(group);
-                lanes.walk_nibbles(group + HALVES, sink, &Centred { scales });
-            }
-        }
-    }
-}
-
 impl Walk for Mxfp4 {
     #[inline(always)]
     unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
@@ -238,73 +191,29 @@ impl Walk for Mxfp4 {
             let group = group * MXFP4_GROUP;
             // SAFETY: one of k / 32 groups: a row of scales, four rows of words.
             unsafe {
-                let scales = lanes.bf16(group);
-                lanes.walk_nibbles(group + HALVES, sink, &Floats { scales });
+                let scales = times(lanes.bf16(group), 0.5);
+                let mut scaled = Scaled { scales, sink };
+                take_nibbles(lanes, group + HALVES, Some(&E2M1_TWICE), &mut scaled);
             }
         }
     }
 }
 
-impl Walk for Q4_1 {
+impl<V: Codes, S: Sink<V, W>, const W: usize> PairSink<V, W> for Scaled<'_, V, S, W> {
     #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for group in 0..k / 32 {
-            let group = group * Q4_1_GROUP;
-            // SAFETY: one of k / 32 groups: a row of scales, one of minima, four of words.
-            unsafe {
-                let scales = lanes.f16(group);
-                let minima = lanes.f16(group + HALVES);
-                lanes.walk_nibbles(group + 2 * HALVES, sink, &Shifted { scales, minima });
+    unsafe fn take(&mut self, pairs: [V::Words; W]) {
+        for half in [0x0000_0001, 0x0001_0000] {
+            let mut weights = self.scales;
+            for i in 0..W {
+                // SAFETY: the instruction set is there.
+                weights[i] = unsafe {
+                    let zero = V::splat_word(0);
+                    let value = V::add_products(zero, pairs[i], V::splat_word(half));
+                    weights[i].mul(V::to_f32(value))
+                };
             }
-        }
-    }
-}
-
-impl Walk for Q4K {
-    #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for sub in 0..k / 32 {
-            let (group, sub) = (sub / 8 * Q4K_GROUP, sub % 8);
-            // SAFETY: one of k / 256 groups: scales and minima of the group, then bytes of each of
-            // eight sub-blocks, then four rows of words of each.
-            unsafe {
-                let bytes = group + 2 * HALVES + sub * 2 * BLOCK_LANES;
-                let scales = products(lanes.f16::<V, W>(group), lanes.u8(bytes));
-                let minima = products(lanes.f16(group + HALVES), lanes.u8(bytes + BLOCK_LANES));
-                let minima = products(minima, [V::splat(-1.0); W]);
-                let words = group + Q4K_HEADER + sub * 4 * WORDS;
-                lanes.walk_nibbles(words, sink, &Shifted { scales, minima });
-            }
-        }
-    }
-}
-
-impl Walk for Q6K {
-    #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for sub in 0..k / 16 {
-            let (group, sub) = (sub / 16 * Q6K_GROUP, sub % 16);
-            // SAFETY: one of k / 256 groups: scales of the group, then bytes of each of sixteen
-            // sub-blocks, then three rows of words of each.
-            unsafe {
-                let bytes = lanes.i8(group + HALVES + sub * BLOCK_LANES);
-                let scales = products(lanes.f16::<V, W>(group), bytes);
-                let words = group + Q6K_HEADER + sub * 3 * WORDS;
-                // scale · (code − 32), as scale · code + minimum: rounded once, too.
-                let minima = products(scales, [V::splat(-32.0); W]);
-                let weights = Shifted { scales, minima };
-                let pairs = lanes.words::<V, W>(words + 2 * WORDS);
-                let mut high = [[pairs; 2]; 2];
-                for i in 0..W {
-                    high[0][1][i] = V::shift_right::<2>(pairs[i]);
-                    high[1][0][i] = V::shift_left::<4>(pairs[i]);
-                    high[1][1][i] = V::shift_left::<2>(pairs[i]);
-                }
-                for (row, high) in high.into_iter().enumerate() {
-                    let nibbles = lanes.words::<V, W>(words + row * WORDS);
-                    weights.walk_six_bits(nibbles, high, sink);
-                }
-            }
+            // SAFETY: the low half is of the first k of two.
+            unsafe { self.sink.take(weights) };
         }
     }
 }

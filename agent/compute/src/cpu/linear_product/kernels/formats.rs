@@ -1,0 +1,158 @@
+//! The kernels of each packed format: those that expand weights and multiply them as f32, and those that multiply
+//! integer codes with quantised activations.
+
+#![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
+
+use super::quantized::{GROUP_LEN, GROUP_WORDS};
+use super::sink::{CodeProduct, Panel, Product};
+use super::walk::{self, CodeWalk, Lanes, Walk};
+use super::{Operand, PanelKernel, Tile, TileKernel};
+use crate::cpu::simd::Codes;
+use crate::dtype::WeightFormat;
+use std::marker::PhantomData;
+
+/// A packed format, or what a panel has of one.
+///
+/// # Safety
+/// As [`TileKernel`] and [`PanelKernel`], with the instruction set of `V`.
+pub(super) trait Format {
+    const OPERAND: Operand;
+    /// Whether its tiles make integers of codes, which takes registers.
+    const EXPANDS: bool;
+    /// What its panels have.
+    type Expanded: Format;
+
+    unsafe fn tile<V: Codes, const W: usize, const ROWS: usize>(
+        block: *const u8,
+        k: usize,
+        x: *const f32,
+        tile: &mut Tile,
+    );
+    unsafe fn panel<V: Codes, const W: usize>(block: *const u8, k: usize, panel: *mut f32);
+}
+
+struct Floats<F>(PhantomData<F>);
+struct Integers<F>(PhantomData<F>);
+
+/// An instruction set's kernels of any format.
+pub(super) trait Instantiate {
+    fn tile<F: Format>(rows: usize) -> TileKernel;
+    fn panel<F: Format>() -> PanelKernel;
+}
+
+/// The kernels of a format, for tiles of the heights that the instruction set has.
+pub(crate) struct FormatKernels {
+    /// What the tiles multiply: f32 or integers.
+    pub(crate) operand: Operand,
+    /// Of packed blocks.
+    pub(crate) tile: fn(rows: usize) -> TileKernel,
+    /// Of panels.
+    pub(crate) panel_tile: fn(rows: usize) -> TileKernel,
+    pub(crate) panel: PanelKernel,
+}
+
+/// The kernels of `format` that `I` makes.
+pub(super) fn kernels<I: Instantiate>(format: WeightFormat) -> FormatKernels {
+    match format {
+        WeightFormat::F32 => of::<I, Floats<walk::F32>>(),
+        WeightFormat::F16 => of::<I, Floats<walk::F16>>(),
+        WeightFormat::BF16 => of::<I, Floats<walk::Bf16>>(),
+        WeightFormat::F8E4M3 { .. } => of::<I, Floats<walk::F8E4M3>>(),
+        WeightFormat::Mxfp4 => of::<I, Floats<walk::Mxfp4>>(),
+        WeightFormat::Q8_0 => of::<I, Integers<walk::Q8_0>>(),
+        WeightFormat::Q4_0 => of::<I, Integers<walk::Q4_0>>(),
+        WeightFormat::Q4_1 => of::<I, Integers<walk::Q4_1>>(),
+        WeightFormat::Q4K => of::<I, Integers<walk::Q4K>>(),
+        WeightFormat::Q6K => of::<I, Integers<walk::Q6K>>(),
+    }
+}
+
+fn of<I: Instantiate, F: Format>() -> FormatKernels {
+    FormatKernels {
+        operand: F::OPERAND,
+        tile: I::tile::<F>,
+        panel_tile: I::tile::<F::Expanded>,
+        panel: I::panel::<F>(),
+    }
+}
+
+impl<F: Walk> Format for Floats<F> {
+    const OPERAND: Operand = Operand::F32;
+    const EXPANDS: bool = false;
+    type Expanded = Floats<walk::F32>;
+
+    #[inline(always)]
+    unsafe fn tile<V: Codes, const W: usize, const ROWS: usize>(
+        block: *const u8,
+        k: usize,
+        x: *const f32,
+        tile: &mut Tile,
+    ) {
+        for lanes in Lanes::all::<V, W>(block) {
+            // SAFETY: by the trait's contract, and as the lanes are in the tile.
+            unsafe {
+                let mut product = Product::<V, W, ROWS>::new(x);
+                F::walk(lanes, k, &mut product);
+                for row in 0..ROWS {
+                    for i in 0..W {
+                        let out = tile[row].as_mut_ptr().add(lanes.lane + i * V::LANES);
+                        product.sums[row][i].store(out);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn panel<V: Codes, const W: usize>(block: *const u8, k: usize, panel: *mut f32) {
+        for lanes in Lanes::all::<V, W>(block) {
+            // SAFETY: by the trait's contract.
+            unsafe {
+                let next = panel.add(lanes.lane);
+                F::walk::<V, W>(lanes, k, &mut Panel { next });
+            }
+        }
+    }
+}
+
+impl<F: CodeWalk> Format for Integers<F> {
+    const OPERAND: Operand = Operand::Quantized;
+    const EXPANDS: bool = F::EXPANDS;
+    type Expanded = Integers<F::Expanded>;
+
+    /// Thirty-two k of all lanes before the next, so that the block is one stream.
+    #[inline(always)]
+    unsafe fn tile<V: Codes, const W: usize, const ROWS: usize>(
+        block: *const u8,
+        k: usize,
+        x: *const f32,
+        tile: &mut Tile,
+    ) {
+        tile[..ROWS].as_flattened_mut().fill(0.0);
+        let tile = tile.as_flattened_mut().as_mut_ptr();
+        for group in 0..k / GROUP_LEN {
+            for lanes in Lanes::all::<V, W>(block) {
+                // SAFETY: by the trait's contract, and as the lanes are in the tile.
+                unsafe {
+                    let x = x.add(group * GROUP_WORDS * ROWS);
+                    let mut product = CodeProduct::<V, W, ROWS>::new(x, tile.add(lanes.lane));
+                    F::walk(lanes, group, &mut product);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn panel<V: Codes, const W: usize>(block: *const u8, k: usize, panel: *mut f32) {
+        for lanes in Lanes::all::<V, W>(block) {
+            // SAFETY: by the trait's contract.
+            unsafe {
+                let next = panel.add(lanes.lane);
+                let mut panel = Panel { next };
+                for group in 0..k / GROUP_LEN {
+                    F::walk::<V, W>(lanes, group, &mut panel);
+                }
+            }
+        }
+    }
+}
