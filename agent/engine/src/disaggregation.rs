@@ -12,25 +12,31 @@ pub(crate) mod prefill_inflight_queue;
 pub(crate) mod start;
 pub(crate) mod transfer;
 
-use crate::kvcache::pool::ReqKv;
+use crate::kvcache::pool::{KvCache, ReqKv};
 use pd_kv_transfer::{KvManager, MetadataBuffers, MetadataIndexAllocator};
+use pd_protocol::layout::StateType;
 
 /// This rank's end of all transfers.
 pub(crate) struct TransferEnd {
     pub(crate) manager: KvManager,
     pub(crate) metadata: MetadataBuffers,
     pub(crate) metadata_rows: MetadataIndexAllocator,
-    /// Regions of recurrent state.
-    num_states: usize,
+    /// Of what is beside pages, in the order of the layout.
+    states: Vec<StateType>,
 }
 
 // === impl TransferEnd ===
 
 impl TransferEnd {
-    /// What is sent of each state for a request: the slot that it works in.
-    pub(crate) fn state_indices(&self, kv: &ReqKv) -> Vec<Vec<u32>> {
+    /// What is sent of each state for a request: the slot that it works in, or the pages of its last window.
+    pub(crate) fn state_indices(&self, cache: &KvCache, kv: &ReqKv) -> Vec<Vec<u32>> {
         let slot = || kv.slot().expect("a model with state regions has slots").0;
-        (0..self.num_states).map(|_| vec![slot()]).collect()
+        let indices = |state: &StateType| match state {
+            StateType::Mamba => vec![slot()],
+            StateType::Swa => cache.window_page_ids(kv),
+            StateType::Nsa => unreachable!("no pool of this engine has an index"),
+        };
+        self.states.iter().map(indices).collect()
     }
 
     pub(crate) fn rows_used(&self) -> usize {

@@ -21,6 +21,8 @@ pub struct EngineInfo {
     pub context_length: u32,
     /// Slots of the KV pool, in tokens.
     pub max_total_tokens: u32,
+    /// Those of layers that see a window, where they have fewer; 0 of other models.
+    pub max_window_tokens: u32,
     pub page_size: u32,
     pub max_running_requests: u32,
     pub vocab_size: u32,

@@ -41,6 +41,8 @@ pub(crate) struct Gauges {
     pub(crate) gen_throughput: Gauge,
     /// By `state`: free, cached, locked, held, quarantined; they add up to the pool.
     pub(crate) kv_pages: IntGaugeVec,
+    /// By the same states; none of a model without a window space.
+    pub(crate) window_pages: IntGaugeVec,
     /// By the same states; none of a model without recurrent state.
     pub(crate) state_slots: IntGaugeVec,
     /// Of all layers; 0 for a model without recurrent state.
@@ -197,6 +199,7 @@ impl Gauges {
             ),
             gen_throughput: ratio("gen_throughput", "Answer tokens per second"),
             kv_pages: by_state("kv_pages", "Pages of the KV pool by state"),
+            window_pages: by_state("window_pages", "Pages of the window space by state"),
             state_slots: by_state("state_slots", "Slots of recurrent states by state"),
             state_slot_bytes: gauge("state_slot_bytes", "Bytes of a slot of recurrent state"),
             req_pool_rows_used: gauge("req_pool_rows_used", "Request rows in use"),

@@ -3,7 +3,7 @@
 
 pub(crate) mod local;
 
-use crate::kvcache::{PageIdx, StateSlot};
+use crate::kvcache::{KvPlaces, PageIdx, StateSlot, WindowPageIdx};
 use crate::observe::PayloadHash;
 use crate::step::{StepOutput, StepPlan};
 use pd_compute::ComputeError;
@@ -24,28 +24,18 @@ pub(crate) trait Ranks: Debug + Send {
     /// When a device faulted; it executes nothing more.
     fn wait(&mut self) -> Result<StepOutput, ComputeError>;
 
-    /// Copies pages, and the state of a model that has one, to host memory and waits for the copy, so that they may be
-    /// reused.
+    /// Copies a request's KV to host memory and waits for the copy, so that its places may be reused.
     ///
     /// # Errors
     /// When there is too little host memory, or the device faulted.
-    fn offload(
-        &mut self,
-        pages: &[PageIdx],
-        slot: Option<StateSlot>,
-    ) -> Result<HostKv, ComputeError>;
+    fn offload(&mut self, places: &KvPlaces) -> Result<HostKv, ComputeError>;
 
-    /// Enqueues copies of offloaded KV back into as many pages, and of the state into a slot, and does not wait for
-    /// them. They are in order with the steps: the next one finds them done. A fault shows in the next [`Self::wait`].
+    /// Enqueues copies of offloaded KV back into as many places, and does not wait for them. They are in order with the
+    /// steps: the next one finds them done. A fault shows in the next [`Self::wait`].
     ///
     /// # Errors
     /// If allocating the indices fails.
-    fn reload(
-        &mut self,
-        kv: HostKv,
-        pages: &[PageIdx],
-        slot: Option<StateSlot>,
-    ) -> Result<(), ComputeError>;
+    fn reload(&mut self, kv: HostKv, places: &KvPlaces) -> Result<(), ComputeError>;
 
     /// Hashes of the slots of pages as they are behind the steps in flight.
     ///
@@ -67,6 +57,8 @@ pub(crate) trait Ranks: Debug + Send {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageSpan {
     pub(crate) page: PageIdx,
+    /// The page of the same tokens in the window space, where it is there and counts.
+    pub(crate) window: Option<WindowPageIdx>,
     pub(crate) slots: Range<usize>,
 }
 

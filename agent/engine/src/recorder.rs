@@ -231,11 +231,19 @@ impl Recorder {
         let gauges = &self.metrics.gauges;
         let pages = usage.pages;
         set_by_state(&gauges.kv_pages, &pages, usage.locked, usage.unlocked);
+        let windows = usage.window_pages;
+        if windows.total > 0 {
+            let (locked, unlocked) = (usage.locked_windows, usage.unlocked_windows);
+            set_by_state(&gauges.window_pages, &windows, locked, unlocked);
+        }
         if usage.slots.total > 0 {
             let (locked, unlocked) = (usage.locked_states, usage.unlocked_states);
             set_by_state(&gauges.state_slots, &usage.slots, locked, unlocked);
         }
         let used = pages.total - pages.free - usage.unlocked;
+        let used_windows = windows.total - windows.free - usage.unlocked_windows;
+        // Of the space that is fuller, as a share of the pages: what readers compare with the capacity.
+        let used = used.max(used_windows * pages.total / windows.total.max(1));
         set(&gauges.num_used_tokens, used * page_size);
         set(&gauges.max_total_num_tokens, pages.total * page_size);
         set(&gauges.req_pool_rows_used, usage.rows);

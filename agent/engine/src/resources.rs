@@ -119,8 +119,11 @@ impl Resources {
             self.cache.verified(kv, row.drafts.len(), drawn.len());
         }
         if output.sampled.is_finite() {
-            self.cache.commit_new(kv, row.positions.start, &req.tokens);
+            let is_prompt = !row.is_decode();
+            self.cache
+                .commit_new(kv, row.positions.start, is_prompt, &req.tokens);
         }
+        self.cache.leave_window(kv);
         if active.req.output_len() == 0 {
             self.recorder.chunk(&active.req, row, duration);
         } else {

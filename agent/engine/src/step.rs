@@ -68,6 +68,8 @@ pub(crate) struct StepShape {
     pub(crate) is_padded: bool,
     /// The model has recurrent state.
     pub(crate) has_states: bool,
+    /// The model has a window space.
+    pub(crate) has_window: bool,
     pub(crate) drafting: Drafting,
 }
 
@@ -114,6 +116,9 @@ pub(crate) struct Places {
     pub(crate) sampling_rows: Range<usize>,
     /// `[num_seqs][page_table_stride]`.
     pub(crate) page_table: Range<usize>,
+    /// As `out_slots` and `page_table`, of the window space; both are empty unless the model has one.
+    pub(crate) window_out_slots: Range<usize>,
+    pub(crate) window_page_table: Range<usize>,
     pub(crate) token_counts: Range<usize>,
     pub(crate) logit_bias: Range<usize>,
     /// `[num_tokens]`: the token after each, or `NO_TOKEN` where the step draws it. This list and the next are of

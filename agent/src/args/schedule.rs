@@ -41,6 +41,11 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, default_value_t = 0.9, value_name = "RATIO")]
     pub(crate) mamba_full_memory_ratio: f32,
 
+    /// Tokens that layers with a sliding window hold, for each that the others hold, above 0 and up to 1; enough windows
+    /// for requests of 2,048 tokens more, if absent
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) swa_full_tokens_ratio: Option<f32>,
+
     /// How much of an answer's possible length admission reserves; above 1 is more cautious
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub(crate) schedule_conservativeness: f32,

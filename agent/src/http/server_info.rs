@@ -22,6 +22,9 @@ pub(crate) struct ServerInfo {
     context_length: u32,
     max_body_bytes: usize,
     max_total_num_tokens: u32,
+    /// Of layers that see a window, where they have a space of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swa_max_total_num_tokens: Option<u32>,
     max_running_requests: u32,
     page_size: u32,
     vocab_size: u32,
@@ -66,6 +69,7 @@ pub(crate) async fn server(State(app): State<Arc<App>>) -> Result<Json<ServerInf
         context_length: info.context_length,
         max_body_bytes,
         max_total_num_tokens: info.max_total_tokens,
+        swa_max_total_num_tokens: Some(info.max_window_tokens).filter(|&tokens| tokens > 0),
         max_running_requests: info.max_running_requests,
         page_size: info.page_size,
         vocab_size: info.vocab_size,

@@ -36,6 +36,7 @@ pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig
         max_total_tokens: schedule.max_total_tokens,
         max_mamba_cache_size: schedule.max_mamba_cache_size,
         mamba_full_memory_ratio: schedule.mamba_full_memory_ratio,
+        swa_full_tokens_ratio: schedule.swa_full_tokens_ratio,
         chunked_prefill_size: sizes.chunked_prefill_size,
         max_prefill_tokens: schedule.max_prefill_tokens,
         max_running_requests: sizes.max_running_requests,

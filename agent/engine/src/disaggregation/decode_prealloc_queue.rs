@@ -94,7 +94,8 @@ impl DecodePreallocQueue {
             {
                 break;
             }
-            let Some(kv) = resources.cache.begin_received(req.prompt_len) else {
+            let len = req.prompt_len;
+            let Some(kv) = resources.cache.begin_received(len, len) else {
                 break;
             };
             let (req, receiver) = self.reqs.remove(place).expect("the place was found above");
@@ -103,7 +104,7 @@ impl DecodePreallocQueue {
             let cleared = end.metadata.clear_row(row);
             cleared.expect("every index of the allocator has a row");
             let pages = resources.cache.page_ids(&kv);
-            receiver.init(&pages, row, &end.state_indices(&kv));
+            receiver.init(&pages, row, &end.state_indices(&resources.cache, &kv));
             resources
                 .recorder
                 .bootstrapped(&req, Stage::DecodePreallocated);

@@ -49,6 +49,10 @@ impl DecodeTransferQueue {
         self.entries.len()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Req> {
+        self.entries.iter().map(|entry| &entry.req)
+    }
+
     /// Slots reserved for KV in transfer.
     pub(crate) fn prealloc_tokens(&self) -> usize {
         self.entries.iter().map(|entry| entry.req.prompt_len).sum()

@@ -1,45 +1,61 @@
 //! `Headroom`: how many slots of decode's pool future requests may take. Pure arithmetic.
 
+use crate::kvcache::spaces::{PerSpace, Spaces};
 use crate::schedule::CLIP_MAX_NEW_TOKENS;
 
 /// SGLang's `_allocatable_tokens`: slots available to future requests without starving the present
 /// ones. Source: docs/sglang-protocol.md#decode-memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headroom {
+    spaces: Spaces,
+    full: Room,
+    window: Room,
+    /// SGLang's `--num-reserved-decode-tokens`.
+    reserved_decode_tokens: usize,
+}
+
+/// Of one space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
     /// Already excludes the slots that running, arriving and arrived requests keep for their next
     /// tokens, and those that retracted ones need to return. Negative if there are too few.
     allocatable: i64,
     /// Slots that retracting all running requests would free.
     retractable: i64,
-    /// SGLang's `--num-reserved-decode-tokens`.
-    reserved_decode_tokens: usize,
 }
 
-/// What [`Headroom`] is computed from.
+/// What [`Headroom`] is computed from, in tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
-    pub(crate) available: usize,
-    /// Requests that are running, arriving or waiting to run.
-    pub(crate) num_reqs: usize,
-    pub(crate) retractable: usize,
+    pub(crate) available: PerSpace,
+    /// Of requests that are running, arriving or waiting to run.
+    pub(crate) next_tokens: PerSpace,
+    pub(crate) retractable: PerSpace,
     /// Prompt and clipped answer of the largest running request.
-    pub(crate) largest: usize,
+    pub(crate) largest: PerSpace,
     /// Tokens of retracted requests, with what is reserved for each.
-    pub(crate) retracted: usize,
+    pub(crate) retracted: PerSpace,
     pub(crate) reserved_decode_tokens: usize,
 }
 
 // === impl Headroom ===
 
 impl Headroom {
-    pub(crate) fn new(demand: Demand) -> Self {
-        let retractable = to_i64(demand.retractable);
-        let next_tokens = to_i64(demand.reserved_decode_tokens * demand.num_reqs);
-        let largest_alone = to_i64(demand.largest) - retractable;
-        let kept = next_tokens.max(largest_alone) + to_i64(demand.retracted);
+    pub(crate) fn new(spaces: Spaces, demand: Demand) -> Self {
+        let room = |of: fn(PerSpace) -> usize| {
+            let of = |tokens: PerSpace| to_i64(of(tokens));
+            let retractable = of(demand.retractable);
+            let largest_alone = of(demand.largest) - retractable;
+            let kept = of(demand.next_tokens).max(largest_alone) + of(demand.retracted);
+            Room {
+                allocatable: of(demand.available) - kept,
+                retractable,
+            }
+        };
         Self {
-            allocatable: to_i64(demand.available) - kept,
-            retractable,
+            spaces,
+            full: room(|tokens| tokens.full),
+            window: room(|tokens| tokens.window),
             reserved_decode_tokens: demand.reserved_decode_tokens,
         }
     }
@@ -47,13 +63,28 @@ impl Headroom {
     /// Takes slots for a request of `len` tokens whose answer may still get `remaining_len`, if it
     /// fits now, and could finish if all others were retracted.
     pub(crate) fn try_take(&mut self, len: usize, remaining_len: usize) -> bool {
-        let now = to_i64(len + self.reserved_decode_tokens.min(remaining_len));
-        let at_last = to_i64(len + remaining_len.min(CLIP_MAX_NEW_TOKENS)) - self.retractable;
-        if now.max(at_last) > self.allocatable {
-            return false;
+        let reserved = self.reserved_decode_tokens.min(remaining_len);
+        let now = self.spaces.tokens(len + reserved);
+        let at_last = self
+            .spaces
+            .tokens(len + remaining_len.min(CLIP_MAX_NEW_TOKENS));
+        let fits =
+            self.full.has(now.full, at_last.full) && self.window.has(now.window, at_last.window);
+        if fits {
+            self.full.allocatable -= to_i64(now.full);
+            self.window.allocatable -= to_i64(now.window);
         }
-        self.allocatable -= now;
-        true
+        fits
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn has(&self, now: usize, at_last: usize) -> bool {
+        let at_last = to_i64(at_last) - self.retractable;
+        // Nothing is wanted of a space that the model does not have.
+        now == 0 || to_i64(now).max(at_last) <= self.allocatable
     }
 }
 

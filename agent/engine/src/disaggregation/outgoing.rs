@@ -73,7 +73,7 @@ pub(crate) fn send_rest(
     let pages = resources.cache.page_ids(kv);
     let rest = with.pages_sent..pages.len();
     resources.observe_pages(req, kv, rest, kv.slot(), Point::BeforeSend);
-    let state_indices = end.state_indices(kv);
+    let state_indices = end.state_indices(&resources.cache, kv);
     with.send(&pages, Some(LastChunk { state_indices }));
 }
 

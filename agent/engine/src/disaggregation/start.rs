@@ -66,7 +66,8 @@ impl TransferEnd {
             metadata: layout,
             metadata_rows: rows,
         };
-        let num_states = layout.states.len();
+        let states = layout.states.iter().map(|state| state.state_type);
+        let states = states.collect();
         let host = transfer.host.to_string();
         let manager = KvManager::start(KvManagerConfig {
             role: if ports.is_some() {
@@ -93,7 +94,7 @@ impl TransferEnd {
             manager,
             metadata,
             metadata_rows: MetadataIndexAllocator::new(rows),
-            num_states,
+            states,
         })
     }
 }

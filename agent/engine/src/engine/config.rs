@@ -41,6 +41,9 @@ pub struct EngineConfig {
     pub max_mamba_cache_size: Option<u32>,
     /// SGLang's `--mamba-full-memory-ratio`: memory for recurrent states, as a multiple of the memory for KV pages.
     pub mamba_full_memory_ratio: f32,
+    /// SGLang's `--swa-full-tokens-ratio`: tokens that layers with a window hold, for each that the others hold; by what
+    /// requests use of each if absent.
+    pub swa_full_tokens_ratio: Option<f32>,
     /// Longest chunk of a prompt in one step; `None` computes prompts whole.
     pub chunked_prefill_size: Option<u32>,
     /// Largest number of prompt tokens in one step, over all requests.
@@ -205,6 +208,7 @@ impl EngineConfig {
             max_total_tokens: None,
             max_mamba_cache_size: None,
             mamba_full_memory_ratio: DEFAULT_STATE_RATIO,
+            swa_full_tokens_ratio: None,
             chunked_prefill_size: Some(512),
             max_prefill_tokens: 16_384,
             max_running_requests: 32,

@@ -175,7 +175,9 @@ impl<B: Backend> LoadedDraft<B> {
             );
             return Err(refused(&path, problem));
         }
+        // It may be behind the model, so its windows are, too: its pages are all beside those of the full space.
         let shape = KvPoolShape {
+            num_window_pages: shape.num_pages,
             num_slots: 0,
             ..shape
         };

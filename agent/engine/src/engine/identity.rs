@@ -33,6 +33,9 @@ struct KvMeaning<'a> {
     kv_cache_dtype: &'a str,
     page_size: usize,
     hidden_size: usize,
+    /// Of the layers whose pages are of the window space, of which peers get the last window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window_space: Option<usize>,
 }
 
 // === impl Identity ===
@@ -40,7 +43,7 @@ struct KvMeaning<'a> {
 impl Identity {
     pub(super) fn new(
         model: &ModelConfig,
-        shape: KvPoolShape,
+        (shape, window_space): (KvPoolShape, Option<usize>),
         compute: ComputeDtype,
         digests: &[HexDigest],
     ) -> Self {
@@ -60,6 +63,7 @@ impl Identity {
             kv_cache_dtype,
             page_size: shape.page_size,
             hidden_size: model.hidden_size,
+            window_space,
         };
         let meaning = serde_json::to_vec(&meaning).expect("numbers and strings have a JSON form");
         let kv_compat = digest_bytes(&meaning);
@@ -94,6 +98,7 @@ impl Identity {
             model_type: model.family.name().to_owned(),
             context_length,
             max_total_tokens: to_u32(shape.num_pages * shape.page_size),
+            max_window_tokens: to_u32(shape.num_window_pages * shape.page_size),
             page_size: config.page_size,
             max_running_requests: config.max_running_requests,
             vocab_size: to_u32(model.vocab_size),

@@ -1,9 +1,12 @@
 //! Sizes of context, steps and pool. Impossible values are refused with the flag that sets them.
 
+mod windows;
+
 use super::StartError;
 use super::config::{DisaggregationMode, EngineConfig};
 use crate::kvcache::group::KvPoolShape;
 use crate::kvcache::pool::KvCacheSizes;
+use crate::kvcache::spaces::Spaces;
 use crate::model::{KvPoolSpec, ModelConfig, StepLimits};
 use crate::schedule::ScheduleLimits;
 use crate::weights::{LayerRole, Role, Weights};
@@ -136,8 +139,8 @@ pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> DType {
     config.kv_cache_dtype.map_or(activations, pool_dtype)
 }
 
-/// The pool's pages of `dtype` and its slots for recurrent states; `memory` counts where no flag sets their number.
-/// Each page has one of a draft model's pool beside it, if there is one.
+/// The pool's pages of `dtype` in each space and its slots for recurrent states; `memory` counts where no flag sets
+/// their number. Each page of the full space has one of a draft model's pool beside it, if there is one.
 pub(super) fn pool_shape(
     config: &EngineConfig,
     spec: &KvPoolSpec,
@@ -146,29 +149,29 @@ pub(super) fn pool_shape(
     memory_bytes: u64,
 ) -> Result<KvPoolShape, StartError> {
     let page_size = config.page_size as usize;
-    let specs = std::iter::once(spec).chain(draft);
-    let token_bytes = specs.map(|spec| KvPoolShape::bytes_per_token(spec, dtype));
-    let page_bytes = page_size * token_bytes.sum::<usize>();
     let slot_bytes = KvPoolShape::bytes_per_slot(spec, activations);
     let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
     let num_slots = state_slots(config, slot_bytes, memory)?;
     let left = memory.saturating_sub(num_slots * slot_bytes);
-    let tokens = config.max_total_tokens.map(|tokens| tokens as usize);
-    let num_pages = tokens.map_or(left / page_bytes, |tokens| tokens / page_size);
-    let positions = num_pages * page_size;
+    let mut token_bytes = KvPoolShape::bytes_per_token(spec, dtype);
+    let draft = draft.map(|draft| KvPoolShape::bytes_per_token(draft, dtype));
+    token_bytes.full += draft.map_or(0, |draft| draft.full + draft.window);
+    let pages = windows::divide(config, spec.window(), token_bytes, left)?;
+    let positions = pages.full * page_size;
     check_flag(
         "--max-total-tokens",
         positions,
         positions >= 2 && u32::try_from(positions).is_ok(),
         || {
-            let bytes = page_bytes as u64 * 2;
+            let bytes = (token_bytes.full + token_bytes.window) as u64 * page_size as u64 * 2;
             format!(
                 "the KV pool must hold at least a page and 2 tokens; two pages take {bytes} bytes"
             )
         },
     )?;
     Ok(KvPoolShape {
-        num_pages,
+        num_pages: pages.full,
+        num_window_pages: pages.window,
         page_size,
         dtype,
         num_slots,
@@ -244,15 +247,21 @@ fn keeps_prefixes(config: &EngineConfig) -> bool {
     }
 }
 
-pub(super) fn cache_sizes(config: &EngineConfig, shape: KvPoolShape) -> KvCacheSizes {
+pub(super) fn cache_sizes(
+    config: &EngineConfig,
+    shape: KvPoolShape,
+    window: Option<usize>,
+) -> KvCacheSizes {
     let KvPoolShape {
         num_pages,
+        num_window_pages,
         page_size,
         ..
     } = shape;
     KvCacheSizes {
         num_pages,
-        page_size,
+        spaces: Spaces { page_size, window },
+        num_window_pages,
         num_slots: (shape.num_slots > 0).then_some(shape.num_slots),
         max_running_requests: config.max_running_requests as usize,
         pre_alloc_size: pre_alloc_size(config),

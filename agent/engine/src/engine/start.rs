@@ -75,6 +75,8 @@ struct Loaded {
     info: EngineInfo,
     limits: ScheduleLimits,
     shape: KvPoolShape,
+    /// Of the layers of the window space.
+    window: Option<usize>,
     /// Bytes of a slot of recurrent state.
     slot_bytes: usize,
     padding: Padding,
@@ -149,6 +151,7 @@ fn load<B: Backend>(
     let dtypes = (kv_dtype, backend.activation_dtype());
     let shape = sizes::pool_shape(config, &spec, draft_spec.as_ref(), dtypes, kv_bytes)?;
     let slot_bytes = KvPoolShape::bytes_per_slot(&spec, backend.activation_dtype());
+    let window = spec.window();
     let kv = KvGroups::alloc(&backend, spec, shape, config.mode.reach())?;
     let transfers = config.mode.transfer().is_some();
     let memory = transfers.then(|| kv.memory(&backend)).transpose()?;
@@ -171,7 +174,7 @@ fn load<B: Backend>(
         .map(|draft| draft.finish(&backend, shape, &tokenizer, padding.max_seqs))
         .transpose()?;
     let digests = digests.and_then(|task| task.wait()).map_err(model_error)?;
-    let identity = Identity::new(&files.config, shape, dtype, &digests);
+    let identity = Identity::new(&files.config, (shape, window), dtype, &digests);
     Ok(Loaded {
         info: identity.info(config, &files, shape, context_length),
         ranks: Box::new(rank),
@@ -180,6 +183,7 @@ fn load<B: Backend>(
         memory,
         limits,
         shape,
+        window,
         slot_bytes,
         padding,
         overlaps,
@@ -199,7 +203,7 @@ fn assemble(
     let (mode, transfer_failure) = mode(&mut loaded, config, &waker)?;
     let resources = Resources::new(
         loaded.ranks,
-        KvCache::new(sizes::cache_sizes(config, loaded.shape)),
+        KvCache::new(sizes::cache_sizes(config, loaded.shape, loaded.window)),
         StepBuilder::new(loaded.padding).with_drafting(draft::drafting(config)),
         Recorder::new(loaded.slot_bytes),
         config.observer.clone(),

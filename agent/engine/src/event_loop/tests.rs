@@ -11,6 +11,7 @@ use crate::command::{RequestId, Submission, queue};
 use crate::in_flight::InFlightRequests;
 use crate::info::EngineInfo;
 use crate::kvcache::pool::{KvCache, KvCacheSizes};
+use crate::kvcache::spaces::Spaces;
 use crate::mode::unified::Unified;
 use crate::model::config::SamplingDefaults;
 use crate::recorder::Recorder;
@@ -50,6 +51,9 @@ struct Sizes {
     graphs: bool,
     /// Of a model with recurrent state.
     num_slots: Option<usize>,
+    /// Keys that layers of the window space see, and their pages, of a model that has such.
+    window: Option<usize>,
+    num_window_pages: usize,
     /// Now and then no logit is finite.
     loses: bool,
     drafts: Option<Drafts>,
@@ -86,7 +90,11 @@ impl Stand {
         };
         let cache = KvCache::new(KvCacheSizes {
             num_pages: sizes.num_pages,
-            page_size: sizes.page_size,
+            spaces: Spaces {
+                page_size: sizes.page_size,
+                window: sizes.window,
+            },
+            num_window_pages: sizes.num_window_pages,
             num_slots: sizes.num_slots,
             max_running_requests: sizes.max_running_requests,
             pre_alloc_size: 0,
@@ -164,8 +172,11 @@ impl Stand {
     fn turn(&mut self) -> Turn {
         let turn = self.event_loop.turn();
         let cache = &self.event_loop.resources.cache;
-        self.device
-            .assert_uses_none_of(&cache.free_pages(), &cache.free_slots());
+        self.device.assert_uses_none_of(
+            &cache.free_pages(),
+            &cache.free_window_pages(),
+            &cache.free_slots(),
+        );
         turn
     }
 
@@ -186,6 +197,7 @@ fn mk_info(capacity: usize) -> EngineInfo {
         model_type: String::new(),
         context_length: 4096,
         max_total_tokens: u32::try_from(capacity).unwrap(),
+        max_window_tokens: 0,
         page_size: 1,
         max_running_requests: 8,
         vocab_size: VOCAB,
@@ -206,16 +218,30 @@ prop_compose! {
         chunk in prop::option::of(prop::sample::select(vec![16usize, 32])),
         spare_slots in prop::option::of(0..6usize),
         drafts in prop::option::of(drafts()),
+        window in prop::option::of(prop::sample::select(vec![1usize, 5, 16, 24, 40])),
+        spare_window_pages in 0..8usize,
     ) -> Sizes {
+        let num_pages = positions / page_size;
+        // Models have a window space, or recurrent state or a draft layer, or neither.
+        let parts = spare_slots.is_none() && !drafts.is_some_and(Drafts::are_of_layer);
+        let window = window.filter(|_| parts);
+        let num_steps = drafts.map_or(0, |drafts| drafts.num_steps);
+        let least = |window: usize| match chunk {
+            Some(chunk) => (window + chunk + num_steps).div_ceil(page_size) + 2,
+            None => num_pages,
+        };
+        let num_window_pages = window.map_or(0, |window| least(window) + spare_window_pages);
         Sizes {
             overlaps,
             is_late,
             page_size,
-            num_pages: positions / page_size,
+            num_pages,
             max_running_requests,
             chunk,
             radix,
             graphs,
+            window,
+            num_window_pages: num_window_pages.min(num_pages),
             num_slots: spare_slots.map(|spare| max_running_requests + spare),
             loses,
             drafts,
@@ -305,6 +331,8 @@ const ROOMY: Sizes = Sizes {
     radix: false,
     graphs: false,
     num_slots: None,
+    window: None,
+    num_window_pages: 0,
     loses: false,
     drafts: None,
 };

@@ -3,11 +3,12 @@
 //! and so is any range of heads.
 
 use super::device::map_region;
+use super::spaces::PerSpace;
 use super::states::StatePool;
-use crate::model::KvPoolSpec;
+use crate::model::{KvGroupSpec, KvPoolSpec};
 use pd_compute::{Backend, ComputeError, DType, KvCutView, KvGroupView, Reach, StateView};
 use pd_kv_transfer::{Region, RegionError};
-use pd_protocol::layout::{KvCut, KvDtype, KvGroup, StateLayout};
+use pd_protocol::layout::{KvCut, KvDtype, KvGroup, StateLayout, StateTensor, StateType};
 
 #[derive(Debug)]
 pub(crate) struct KvGroups<B: Backend> {
@@ -20,7 +21,10 @@ pub(crate) struct KvGroups<B: Backend> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KvPoolShape {
+    /// Of the full space.
     pub(crate) num_pages: usize,
+    /// Of the window space; 0 for a model without.
+    pub(crate) num_window_pages: usize,
     pub(crate) page_size: usize,
     pub(crate) dtype: DType,
     /// Of recurrent states; 0 for a model without.
@@ -57,10 +61,30 @@ pub enum ExportError {
 // === impl KvPoolShape ===
 
 impl KvPoolShape {
-    /// Bytes that one token takes in all groups.
-    pub(crate) fn bytes_per_token(spec: &KvPoolSpec, dtype: DType) -> usize {
-        let elements: usize = spec.groups.iter().map(|g| g.elements_per_token()).sum();
-        elements * dtype.size_bytes()
+    /// Bytes that one token takes in all groups of each space.
+    pub(crate) fn bytes_per_token(spec: &KvPoolSpec, dtype: DType) -> PerSpace {
+        let bytes = |group: &KvGroupSpec| {
+            let bytes = group.elements_per_token() * dtype.size_bytes();
+            match group.window {
+                None => PerSpace {
+                    full: bytes,
+                    window: 0,
+                },
+                Some(_) => PerSpace {
+                    full: 0,
+                    window: bytes,
+                },
+            }
+        };
+        spec.groups.iter().map(bytes).sum()
+    }
+
+    /// Pages of a group's memory.
+    fn pages_of(&self, group: &KvGroupSpec) -> usize {
+        match group.window {
+            None => self.num_pages,
+            Some(_) => self.num_window_pages,
+        }
     }
 
     /// Bytes of a slot of recurrent state, in all layers; 0 for a model without.
@@ -82,13 +106,14 @@ impl<B: Backend> KvGroups<B> {
         reach: Reach,
     ) -> Result<Self, ComputeError> {
         let KvPoolShape {
-            num_pages,
             page_size,
             dtype,
             num_slots,
+            ..
         } = shape;
         let mut views = Vec::with_capacity(spec.groups.len());
         for group in &spec.groups {
+            let num_pages = shape.pages_of(group);
             let len = group.elements_per_token() * page_size * num_pages;
             let region = backend.alloc_exportable(group.name, dtype, len, reach)?;
             let (layers, heads) = (group.layers.len(), group.total_heads);
@@ -127,68 +152,81 @@ impl<B: Backend> KvGroups<B> {
         self.states.views()
     }
 
-    pub(crate) fn dtype(&self) -> DType {
-        self.shape.dtype
+    /// The views, each with whether it is of the window space.
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = (&KvGroupView<B>, bool)> {
+        let groups = self.spec.groups.iter();
+        let is_window = groups.map(|group| group.window.is_some());
+        self.views.iter().zip(is_window)
     }
 
-    /// Elements of one page over all cuts, by group.
-    pub(crate) fn page_elements(&self) -> impl Iterator<Item = usize> {
-        let cuts = |view: &KvGroupView<B>| view.cuts.iter().map(|cut| cut.page_stride).sum();
-        self.views.iter().map(cuts)
-    }
-
-    /// The pool for a transfer.
+    /// The pool for a transfer: the full space as pages, and the window space as a state, of which it takes the last
+    /// window.
     ///
     /// # Errors
     /// When its dtype has no name on the wire, or the memory cannot be exported or mapped.
     pub(crate) fn memory(&self, backend: &B) -> Result<RankMemory, ExportError> {
+        let dtype = wire_dtype(self.shape.dtype)?;
+        let (mut groups, mut states) = (Vec::new(), Vec::new());
+        let (mut regions, mut state_regions) = (Vec::new(), Vec::new());
+        for (spec, view) in self.spec.groups.iter().zip(&self.views) {
+            let cuts = view.cuts.iter();
+            let memory: Result<Vec<_>, _> =
+                cuts.map(|cut| map_region(backend, &cut.region)).collect();
+            if spec.window.is_none() {
+                groups.push(describe(spec, view, dtype));
+                regions.extend(memory?);
+            } else {
+                states.push(describe_window(spec, view));
+                state_regions.extend(memory?);
+            }
+        }
+        states.extend(self.states.describe());
+        state_regions.extend(self.states.regions(backend)?);
         Ok(RankMemory {
             num_pages: self.shape.num_pages,
-            groups: self.describe()?,
-            regions: self.regions(backend)?,
-            states: self.states.describe(),
-            state_regions: self.states.regions(backend)?,
+            groups,
+            regions,
+            states,
+            state_regions,
             activations: wire_dtype(backend.activation_dtype())?,
         })
     }
+}
 
-    /// The groups as peers see them; one tensor-parallel rank holds every head.
-    ///
-    /// # Errors
-    /// When the pool's dtype has no name on the wire.
-    fn describe(&self) -> Result<Vec<KvGroup>, ExportError> {
-        let dtype = wire_dtype(self.shape.dtype)?;
-        let describe = |(spec, view): (&crate::model::KvGroupSpec, &KvGroupView<B>)| KvGroup {
-            name: spec.name.to_owned(),
-            dtype,
-            head_dim: to_u32(view.head_dim),
-            tensors: to_u32(spec.tensors),
-            total_heads: to_u32(spec.total_heads),
-            head_start: 0,
-            heads: to_u32(view.num_kv_heads),
-            cuts: view
-                .cuts
-                .iter()
-                .map(|cut| KvCut {
-                    first_layer: to_u32(cut.first_layer),
-                    layers: to_u32(cut.num_layers),
-                })
-                .collect(),
-        };
-        Ok(self
-            .spec
-            .groups
-            .iter()
-            .zip(&self.views)
-            .map(describe)
-            .collect())
+/// A group of the full space as peers see it; one tensor-parallel rank holds every head.
+fn describe<B: Backend>(spec: &KvGroupSpec, view: &KvGroupView<B>, dtype: KvDtype) -> KvGroup {
+    let cut = |cut: &KvCutView<B>| KvCut {
+        first_layer: to_u32(cut.first_layer),
+        layers: to_u32(cut.num_layers),
+    };
+    KvGroup {
+        name: spec.name.to_owned(),
+        dtype,
+        head_dim: to_u32(view.head_dim),
+        tensors: to_u32(spec.tensors),
+        total_heads: to_u32(spec.total_heads),
+        head_start: 0,
+        heads: to_u32(view.num_kv_heads),
+        cuts: view.cuts.iter().map(cut).collect(),
     }
+}
 
-    /// # Errors
-    /// When the memory cannot be exported or mapped.
-    fn regions(&self, backend: &B) -> Result<Vec<Region>, ExportError> {
-        let cuts = self.views.iter().flat_map(|view| view.cuts.iter());
-        cuts.map(|cut| map_region(backend, &cut.region)).collect()
+/// A group of the window space as peers see it: an item is a page of its one cut, `[kv_head][layer][bytes]`.
+fn describe_window<B: Backend>(spec: &KvGroupSpec, view: &KvGroupView<B>) -> StateLayout {
+    let elements = spec.tensors * view.page_size * view.head_dim;
+    StateLayout {
+        name: spec.name.to_owned(),
+        state_type: StateType::Swa,
+        slots: to_u32(view.num_pages),
+        tensors: vec![StateTensor {
+            name: "kv".to_owned(),
+            total_dim: to_u32(spec.total_heads),
+            dim_start: 0,
+            dim: to_u32(view.num_kv_heads),
+            first_layer: 0,
+            layers: to_u32(spec.layers.len()),
+            layer_bytes: (elements * view.dtype.size_bytes()) as u64,
+        }],
     }
 }
 

@@ -6,16 +6,22 @@
 //! very page at index `i`; the request otherwise. So a page that two requests computed concurrently
 //! is cached once and held once, and both are returned.
 //!
+//! A request of a model with a window space has pages there for its last tokens alone ([`super::windows`]).
+//!
 //! A request of a model with recurrent state holds a working slot, which steps write. What it begins from is a state of
 //! the cache, which they only read ([`state`]).
 
+mod commit;
+mod room;
 pub(crate) mod state;
 mod usage;
 
 use super::allocator::{Allocator, Counts, Owner};
 use super::radix::{Caching, NodeId, RadixCache};
 use super::req_to_token::ReqToTokenPool;
-use super::{PageIdx, ReqPoolIdx, StateSlot};
+use super::spaces::{PerSpace, Spaces};
+use super::windows::{WindowRow, Windows};
+use super::{KvPlaces, PageIdx, ReqPoolIdx, StateSlot};
 use state::{ReqState, StateSource};
 
 pub(crate) use usage::Usage;
@@ -23,6 +29,8 @@ pub(crate) use usage::Usage;
 #[derive(Debug)]
 pub(crate) struct KvCache {
     pages: Allocator<PageIdx>,
+    /// None of a model without a window space.
+    windows: Option<Windows>,
     /// None of a model without recurrent state.
     slots: Option<Allocator<StateSlot>>,
     radix: RadixCache,
@@ -33,7 +41,9 @@ pub(crate) struct KvCache {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KvCacheSizes {
     pub(crate) num_pages: usize,
-    pub(crate) page_size: usize,
+    pub(crate) spaces: Spaces,
+    /// Of the window space, if the model has one.
+    pub(crate) num_window_pages: usize,
     /// `None`: the model has no recurrent state.
     pub(crate) num_slots: Option<usize>,
     pub(crate) max_running_requests: usize,
@@ -60,6 +70,7 @@ pub(crate) struct ReqKv {
 #[derive(Debug)]
 pub(crate) struct Quarantined {
     pages: Vec<PageIdx>,
+    window: WindowRow,
     slots: Vec<StateSlot>,
     /// A state of the cache that the request's first step may still read.
     source: Option<StateSource>,
@@ -72,7 +83,8 @@ impl KvCache {
     pub(crate) fn new(sizes: KvCacheSizes) -> Self {
         let KvCacheSizes {
             num_pages,
-            page_size,
+            spaces,
+            num_window_pages,
             num_slots,
             max_running_requests,
             pre_alloc_size,
@@ -85,9 +97,12 @@ impl KvCache {
         };
         Self {
             pages: Allocator::new(num_pages),
+            windows: spaces
+                .window
+                .map(|_| Windows::new(num_window_pages, spaces)),
             slots: num_slots.map(Allocator::new),
-            radix: RadixCache::new(page_size, caching),
-            req_to_token: ReqToTokenPool::new(max_running_requests, pre_alloc_size, page_size),
+            radix: RadixCache::new(spaces.page_size, caching),
+            req_to_token: ReqToTokenPool::new(max_running_requests, pre_alloc_size, spaces),
         }
     }
 
@@ -99,26 +114,32 @@ impl KvCache {
         &self.req_to_token
     }
 
+    pub(crate) fn spaces(&self) -> Spaces {
+        self.req_to_token.spaces()
+    }
+
     /// The request's pages, as a transfer names them.
     pub(crate) fn page_ids(&self, kv: &ReqKv) -> Vec<u32> {
         let pages = self.req_to_token.pages(kv.idx);
         pages.iter().map(|page| page.0).collect()
     }
 
-    /// Pages that can be allocated, by eviction if necessary.
-    pub(crate) fn available_pages(&self) -> usize {
-        self.pages.free_len() + self.radix.unlocked_pages()
+    /// The same of the window space: those that the step behind the request's pages reads.
+    pub(crate) fn window_page_ids(&self, kv: &ReqKv) -> Vec<u32> {
+        let row = self.req_to_token.window(kv.idx);
+        let pages = row.map(|row| row.pages_before(row.end()));
+        pages.iter().flatten().map(|page| page.0).collect()
     }
 
-    /// The same in tokens.
-    pub(crate) fn available_tokens(&self) -> usize {
-        self.available_pages() * self.page_size()
-    }
-
-    /// Additional pages that a request needs to hold `len` tokens.
-    pub(crate) fn pages_short(&self, kv: &ReqKv, len: usize) -> usize {
-        let has = self.req_to_token.pages(kv.idx).len();
-        len.div_ceil(self.page_size()).saturating_sub(has)
+    /// Where the KV of the request's computed tokens lies, as far as later steps read it.
+    pub(crate) fn places(&self, kv: &ReqKv) -> KvPlaces {
+        let end = kv.len.div_ceil(self.page_size());
+        let row = self.req_to_token.window(kv.idx);
+        KvPlaces {
+            pages: self.req_to_token.pages(kv.idx)[..end].to_vec(),
+            window: row.map(|row| row.pages_before(end)).unwrap_or_default(),
+            slot: kv.slot(),
+        }
     }
 
     /// A row for a running request, with the cached part of `tokens`. `None`: no row is free, or no state slot.
@@ -132,10 +153,15 @@ impl KvCache {
             self.req_to_token.free(idx);
             return None;
         };
-        let len = match &state {
+        let mut len = match &state {
             Some(state) => state.kept_len(),
             None => cached_len,
         };
+        if let Some(windows) = &mut self.windows {
+            let row = windows.begin(&found.pages);
+            len = row.end() * self.req_to_token.page_size();
+            *self.req_to_token.window_mut(idx) = row;
+        }
         *self.req_to_token.pages_mut(idx) = found.pages;
         Some(ReqKv {
             idx,
@@ -146,10 +172,16 @@ impl KvCache {
         })
     }
 
-    /// A row, pages for `len` tokens that will be received, and a state slot. `None`: there are too few of them, and
-    /// nothing was taken.
-    pub(crate) fn begin_received(&mut self, len: usize) -> Option<ReqKv> {
-        if len.div_ceil(self.page_size()) > self.available_pages() {
+    /// A row, pages for `len` tokens, of which the first `received` will be received, and a state slot. `None`: there
+    /// are too few of them, and nothing was taken.
+    pub(crate) fn begin_received(&mut self, received: usize, len: usize) -> Option<ReqKv> {
+        let window = self.windows.as_ref().map(|w| w.begin_received(received));
+        let window = window.unwrap_or_default();
+        let needed = PerSpace {
+            full: len.div_ceil(self.page_size()),
+            window: self.windows.as_ref().map_or(0, |w| w.short(&window, len)),
+        };
+        if !needed.fits(self.available_pages()) {
             return None;
         }
         let idx = self.req_to_token.pre_alloc()?;
@@ -157,6 +189,7 @@ impl KvCache {
             self.req_to_token.free(idx);
             return None;
         };
+        *self.req_to_token.window_mut(idx) = window;
         let node = self.radix.match_prefix(&[]).node;
         let kv = ReqKv {
             idx,
@@ -181,15 +214,20 @@ impl KvCache {
     /// few.
     pub(crate) fn try_extend(&mut self, kv: &ReqKv, len: usize) -> bool {
         let short = self.pages_short(kv, len);
-        if short > self.available_pages() {
+        if !short.fits(self.available_pages()) {
             return false;
         }
-        let missing = short.saturating_sub(self.pages.free_len());
+        let missing = short.full.saturating_sub(self.pages.free_len());
         if missing > 0 {
             self.evict(missing);
         }
+        if let Some(windows) = &mut self.windows {
+            let row = self.req_to_token.window_mut(kv.idx);
+            let is_extended = windows.try_extend(row, short.window);
+            assert!(is_extended, "available pages can be allocated");
+        }
         self.pages
-            .try_alloc(short, self.req_to_token.pages_mut(kv.idx))
+            .try_alloc(short.full, self.req_to_token.pages_mut(kv.idx))
     }
 
     /// Of `drafts` drafts all before token number `drawn` were right: returns the pages behind the next position, in
@@ -208,6 +246,9 @@ impl KvCache {
             self.return_slots(&spare, Owner::Held);
         }
         let kept = len.div_ceil(self.page_size());
+        if let Some(windows) = &mut self.windows {
+            windows.truncate(self.req_to_token.window_mut(kv.idx), kept);
+        }
         let pages = self.req_to_token.pages_mut(kv.idx);
         let rest = pages.split_off(kept.min(pages.len()));
         self.pages.free(&rest, Owner::Held);
@@ -221,71 +262,6 @@ impl KvCache {
             let source = state.source.take();
             self.unlock_source(source);
         }
-    }
-
-    /// Caches what the last step made worth it, which began behind `from`: a state that it kept for others.
-    pub(crate) fn commit_new(&mut self, kv: &mut ReqKv, from: usize, tokens: &[u32]) {
-        let state = kv.state.as_ref();
-        if state.is_some_and(|state| state.has_snapshot_in(from..kv.len)) {
-            self.commit(kv, tokens);
-        }
-    }
-
-    /// Caches the full pages that hold `tokens[..kv.len]` for others, those of a model with recurrent state up to the
-    /// last state that was kept; the request continues.
-    ///
-    /// Of a prefix that it computed although it is cached, the request would lock the cached pages beside its own.
-    /// Where it may be computed like that again after a retraction, which is so with recurrent state, that waits for
-    /// its end; until then the request holds the last state alone.
-    pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
-        let computed = kv.len.min(tokens.len());
-        let has_snapshot = |state: &ReqState| state.has_snapshot_in(0..computed);
-        let is_useful = kv.state.as_ref().is_none_or(has_snapshot);
-        if !is_useful {
-            return;
-        }
-        let is_duplicate = kv.state.is_some() && self.has_duplicates(kv, &tokens[..computed]);
-        match &mut kv.state {
-            Some(state) if is_duplicate => {
-                let older = state.take_older_snapshots(computed);
-                self.return_slots(&older, Owner::Held);
-            }
-            Some(_) | None => self.commit_all(kv, tokens),
-        }
-    }
-
-    /// Whether other pages than the request's hold some of its `computed` tokens in the cache.
-    fn has_duplicates(&mut self, kv: &ReqKv, computed: &[u32]) -> bool {
-        let cached = self.radix.match_prefix(computed).pages;
-        !self.req_to_token.pages(kv.idx).starts_with(&cached)
-    }
-
-    fn commit_all(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
-        let computed = kv.len.min(tokens.len());
-        let (useful, snapshots) = match &mut kv.state {
-            None => (computed, Vec::new()),
-            Some(state) => {
-                let snapshots = state.take_snapshots(computed);
-                let Some(last) = snapshots.iter().map(|snapshot| snapshot.len).max() else {
-                    return;
-                };
-                (last, snapshots)
-            }
-        };
-        // What is cached stays locked, also where no state is kept at its end.
-        let num_pages = useful.max(kv.cached_len) / self.page_size();
-        let pages = &self.req_to_token.pages(kv.idx)[..num_pages];
-        let inserted = self
-            .radix
-            .insert(&tokens[..num_pages * self.page_size()], pages);
-        for &page in &pages[inserted.new_from..] {
-            self.pages.set(page, Owner::Held, Owner::Cached);
-        }
-        self.radix.lock(inserted.node);
-        self.radix.unlock(kv.node);
-        kv.node = inserted.node;
-        kv.cached_len = num_pages * self.page_size();
-        self.commit_states(snapshots, tokens);
     }
 
     /// Caches what the request computed of `tokens` and returns everything else.
@@ -304,8 +280,11 @@ impl KvCache {
 
     /// Returns everything that the request held; what it has cached stays cached.
     pub(crate) fn discard(&mut self, kv: ReqKv) {
-        let own = self.take_own(&kv);
+        let (own, window) = self.take_own(&kv);
         self.pages.free(&own, Owner::Held);
+        if let Some(windows) = &mut self.windows {
+            windows.end(window);
+        }
         if let Some(state) = kv.state {
             let (slots, source) = state.into_slots();
             self.return_slots(&slots, Owner::Held);
@@ -317,14 +296,18 @@ impl KvCache {
     /// Ends a request whose pages a peer may still touch. Its row is free immediately, its pages and slots
     /// after [`Self::release`].
     pub(crate) fn quarantine(&mut self, kv: ReqKv) -> Quarantined {
-        let pages = self.take_own(&kv);
+        let (pages, window) = self.take_own(&kv);
         for &page in &pages {
             self.pages.set(page, Owner::Held, Owner::Quarantined);
+        }
+        if let Some(windows) = &mut self.windows {
+            windows.quarantine(&window);
         }
         let (slots, source) = kv.state.map(ReqState::into_slots).unwrap_or_default();
         self.quarantine_slots(&slots);
         Quarantined {
             pages,
+            window,
             slots,
             source,
             node: kv.node,
@@ -335,11 +318,15 @@ impl KvCache {
     pub(crate) fn release(&mut self, quarantined: Quarantined) {
         let Quarantined {
             pages,
+            window,
             slots,
             source,
             node,
         } = quarantined;
         self.pages.free(&pages, Owner::Quarantined);
+        if let Some(windows) = &mut self.windows {
+            windows.release(window);
+        }
         self.return_slots(&slots, Owner::Quarantined);
         self.unlock_source(source);
         self.radix.unlock(node);
@@ -351,8 +338,12 @@ impl KvCache {
     }
 
     pub(crate) fn usage(&self) -> Usage {
+        let windows = self.windows.as_ref();
         Usage {
             pages: self.pages.counts(),
+            window_pages: windows.map(Windows::counts).unwrap_or_default(),
+            locked_windows: windows.map_or(0, Windows::locked),
+            unlocked_windows: windows.map_or(0, Windows::unlocked),
             locked: self.radix.locked_pages(),
             unlocked: self.radix.unlocked_pages(),
             slots: self
@@ -371,6 +362,12 @@ impl KvCache {
     }
 
     #[cfg(test)]
+    pub(crate) fn free_window_pages(&self) -> std::collections::HashSet<super::WindowPageIdx> {
+        let windows = self.windows.as_ref();
+        windows.map(Windows::all_free).unwrap_or_default()
+    }
+
+    #[cfg(test)]
     pub(crate) fn free_slots(&self) -> std::collections::HashSet<StateSlot> {
         let slots = self.slots.as_ref();
         slots.map(Allocator::all_free).unwrap_or_default()
@@ -378,17 +375,20 @@ impl KvCache {
 
     fn evict(&mut self, pages: usize) {
         let evicted = self.radix.evict(pages);
+        if let Some(windows) = &mut self.windows {
+            windows.forget(&evicted.pages);
+        }
         self.pages.free(&evicted.pages, Owner::Cached);
         self.return_slots(&evicted.states, Owner::Cached);
     }
 
-    /// Frees the row and returns the pages in it that the radix cache does not own.
-    fn take_own(&mut self, kv: &ReqKv) -> Vec<PageIdx> {
+    /// Frees the row and returns the pages in it that the radix cache does not own, and those of the window space.
+    fn take_own(&mut self, kv: &ReqKv) -> (Vec<PageIdx>, WindowRow) {
         let cached = self.radix.path_pages(kv.node);
-        let mut pages = self.req_to_token.free(kv.idx);
+        let (mut pages, window) = self.req_to_token.free(kv.idx);
         let mut place = 0..;
         pages.retain(|page| place.next().and_then(|i: usize| cached.get(i)) != Some(page));
-        pages
+        (pages, window)
     }
 }
 

@@ -6,13 +6,15 @@
 //! prefill is not blocked. `running ≤ size`, `pre-allocated ≤ pre_alloc_size`. Source:
 //! docs/sglang-protocol.md#decode-memory.
 
+use super::spaces::Spaces;
+use super::windows::WindowRow;
 use super::{Index, PageIdx, ReqPoolIdx};
 
 #[derive(Debug)]
 pub(crate) struct ReqToTokenPool {
     rows: Vec<Row>,
     free: Vec<ReqPoolIdx>,
-    page_size: usize,
+    spaces: Spaces,
     size: usize,
     running: usize,
     pre_alloc_size: usize,
@@ -24,6 +26,8 @@ struct Row {
     state: RowState,
     /// Page `i` holds the tokens `[i·page_size, (i+1)·page_size)`.
     pages: Vec<PageIdx>,
+    /// Empty without a window space.
+    window: WindowRow,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,12 +41,12 @@ enum RowState {
 // === impl ReqToTokenPool ===
 
 impl ReqToTokenPool {
-    pub(crate) fn new(size: usize, pre_alloc_size: usize, page_size: usize) -> Self {
+    pub(crate) fn new(size: usize, pre_alloc_size: usize, spaces: Spaces) -> Self {
         let total = u32::try_from(size + pre_alloc_size).expect("fewer than 2^32 requests");
         Self {
             rows: (0..total).map(|_| Row::default()).collect(),
             free: (0..total).rev().map(ReqPoolIdx).collect(),
-            page_size,
+            spaces,
             size,
             running: 0,
             pre_alloc_size,
@@ -50,8 +54,12 @@ impl ReqToTokenPool {
         }
     }
 
+    pub(crate) fn spaces(&self) -> Spaces {
+        self.spaces
+    }
+
     pub(crate) fn page_size(&self) -> usize {
-        self.page_size
+        self.spaces.page_size
     }
 
     pub(crate) fn in_use(&self) -> usize {
@@ -94,8 +102,8 @@ impl ReqToTokenPool {
         true
     }
 
-    /// Returns the row, and the pages that it held.
-    pub(crate) fn free(&mut self, idx: ReqPoolIdx) -> Vec<PageIdx> {
+    /// Returns the row, and the pages that it held in each space.
+    pub(crate) fn free(&mut self, idx: ReqPoolIdx) -> (Vec<PageIdx>, WindowRow) {
         let row = std::mem::take(&mut self.rows[idx.0 as usize]);
         match row.state {
             RowState::Free => panic!("row {} is free already", idx.0),
@@ -103,7 +111,7 @@ impl ReqToTokenPool {
             RowState::Running => self.running -= 1,
         }
         self.free.push(idx);
-        row.pages
+        (row.pages, row.window)
     }
 
     pub(crate) fn pages(&self, idx: ReqPoolIdx) -> &[PageIdx] {
@@ -114,10 +122,24 @@ impl ReqToTokenPool {
         &mut self.rows[idx.0 as usize].pages
     }
 
+    /// Of a pool with a window space.
+    pub(crate) fn window(&self, idx: ReqPoolIdx) -> Option<&WindowRow> {
+        let row = &self.rows[idx.0 as usize];
+        self.spaces.window.map(|_| &row.window)
+    }
+
+    pub(crate) fn window_mut(&mut self, idx: ReqPoolIdx) -> &mut WindowRow {
+        &mut self.rows[idx.0 as usize].window
+    }
+
     /// Where the KV of the request's token `position` lies: `page·page_size + offset`.
     pub(crate) fn slot(&self, idx: ReqPoolIdx, position: usize) -> u32 {
-        let page = self.pages(idx)[position / self.page_size];
-        let slot = page.get() * self.page_size + position % self.page_size;
+        self.slot_in(self.pages(idx)[position / self.page_size()], position)
+    }
+
+    /// The same of a page in either space.
+    pub(crate) fn slot_in(&self, page: impl Index, position: usize) -> u32 {
+        let slot = page.get() * self.page_size() + position % self.page_size();
         u32::try_from(slot).expect("a pool has fewer than 2^32 slots")
     }
 

@@ -16,6 +16,7 @@ use crate::disaggregation::decode_prealloc_queue::DecodePreallocQueue;
 use crate::disaggregation::decode_transfer_queue::DecodeTransferQueue;
 use crate::disaggregation::fence::Fence;
 use crate::disaggregation::headroom::{Demand, Headroom};
+use crate::kvcache::spaces::PerSpace;
 use crate::observe::Point;
 use crate::queues::QueueSizes;
 use crate::ranks::HostKv;
@@ -73,48 +74,65 @@ impl Decode {
         }
     }
 
-    fn headroom(&self, resources: &Resources, retracted: usize) -> Headroom {
+    fn headroom(&self, resources: &Resources, retracted: PerSpace) -> Headroom {
+        let spaces = resources.cache.spaces();
         let largest =
             |req: &Req| req.prompt_len + (req.len_max - req.prompt_len).min(CLIP_MAX_NEW_TOKENS);
-        Headroom::new(Demand {
+        let largest = |req| spaces.tokens(largest(req));
+        let reserved_decode_tokens = self.limits.reserved_decode_tokens;
+        let arrived = self.arrived.iter().map(|active| &active.req);
+        let reqs = self
+            .running
+            .iter()
+            .chain(arrived)
+            .chain(self.transfer.iter());
+        let next = reqs.map(|req| spaces.growth(req.tokens.len(), reserved_decode_tokens));
+        let retractable = self.running.iter().map(|req| req.tokens.len());
+        let demand = Demand {
             available: resources.cache.available_tokens(),
-            num_reqs: self.running.len() + self.transfer.len() + self.arrived.len(),
-            retractable: self.running.iter().map(|req| req.tokens.len()).sum(),
-            largest: self.running.iter().map(largest).max().unwrap_or(0),
+            next_tokens: next.sum(),
+            retractable: retractable.map(|len| spaces.tokens(len)).sum(),
+            largest: self
+                .running
+                .iter()
+                .map(largest)
+                .fold(PerSpace::default(), PerSpace::max),
             retracted,
-            reserved_decode_tokens: self.limits.reserved_decode_tokens,
-        })
+            reserved_decode_tokens,
+        };
+        Headroom::new(spaces, demand)
     }
 
     /// Brings requests back from host memory, oldest retraction first and before new requests.
     fn resume_retracted(&mut self, resources: &mut Resources) {
         while let Some(first) = self.retracted.front() {
-            let mut headroom = self.headroom(resources, 0);
+            let mut headroom = self.headroom(resources, PerSpace::default());
             let alone =
                 self.running.is_empty() && self.arrived.is_empty() && self.transfer.len() == 0;
             let len = first.req.tokens.len();
             if !alone && !headroom.try_take(len, first.req.remaining_len()) {
                 return;
             }
-            let Some(mut kv) = resources.cache.begin_received(len) else {
+            let Some(mut kv) = resources.cache.begin_received(first.kv_len, len) else {
                 return;
             };
             let first = self.retracted.pop_front();
             let Retracted { req, host, kv_len } = first.expect("the front was seen above");
-            let held = kv_len.div_ceil(resources.cache.page_size());
-            let pages = &resources.cache.req_to_token().pages(kv.idx)[..held];
-            if let Err(error) = resources.ranks.reload(host, pages, kv.slot()) {
+            kv.received(kv_len);
+            let places = resources.cache.places(&kv);
+            if let Err(error) = resources.ranks.reload(host, &places) {
                 resources.cache.discard(kv);
                 resources.recorder.fail(&req, &error.to_string(), true);
                 continue;
             }
-            kv.received(kv_len);
             self.arrived.push_front(Active::new(req, kv, ()));
         }
     }
 
     fn preallocate(&mut self, resources: &mut Resources) {
-        let kept = |r: &Retracted| r.req.tokens.len() + self.limits.reserved_decode_tokens;
+        let spaces = resources.cache.spaces();
+        let kept =
+            |r: &Retracted| spaces.tokens(r.req.tokens.len() + self.limits.reserved_decode_tokens);
         let retracted = self.retracted.iter().map(kept).sum();
         let headroom = self.headroom(resources, retracted);
         for arriving in self
@@ -159,9 +177,8 @@ impl Decode {
     fn retract(&mut self, resources: &mut Resources) {
         while let Some(Active { req, kv, .. }) = self.running.pop_victim(&resources.cache) {
             let kv_len = kv.len;
-            let held = kv_len.div_ceil(resources.cache.page_size());
-            let pages = &resources.cache.req_to_token().pages(kv.idx)[..held];
-            let offloaded = resources.ranks.offload(pages, kv.slot());
+            let places = resources.cache.places(&kv);
+            let offloaded = resources.ranks.offload(&places);
             resources.cache.discard(kv);
             match offloaded {
                 Ok(host) => {

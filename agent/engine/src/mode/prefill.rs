@@ -17,6 +17,7 @@ use crate::disaggregation::fence::Fence;
 use crate::disaggregation::outgoing::{Outgoing, send_full_pages, send_rest};
 use crate::disaggregation::prefill_bootstrap_queue::PrefillBootstrapQueue;
 use crate::disaggregation::prefill_inflight_queue::{Inflight, PrefillInflightQueue};
+use crate::kvcache::spaces::PerSpace;
 use crate::queues::QueueSizes;
 use crate::req::Req;
 use crate::request::{FinishReason, TokenLogprob};
@@ -156,7 +157,8 @@ impl Mode for Prefill {
 
     fn schedule(&mut self, resources: &mut Resources) -> Option<(Step, StepPlan)> {
         let Resources { cache, step, .. } = resources;
-        let adder = PrefillAdder::new(&self.limits, cache.page_size(), 0, 0);
+        let promised = PerSpace::default();
+        let adder = PrefillAdder::new(&self.limits, cache.spaces(), promised, 0);
         let whole = self.scheduler.push_rows(cache, step, adder);
         self.last_chunk.extend(whole);
         step.finish()

@@ -129,12 +129,16 @@ impl Mode for Unified {
             return None;
         }
         self.retract(resources);
-        let promised = self.running.iter();
-        let promised = promised.map(|req| self.ratio.expected_len(req)).sum();
         let Resources { cache, step, .. } = resources;
+        let spaces = cache.spaces();
+        let promised = self.running.iter().map(|req| {
+            let len = req.tokens.len();
+            spaces.growth(len, self.ratio.expected_len(req))
+        });
+        let promised = promised.sum();
         self.running.reserve(cache);
         let rows = self.running.going_on_len();
-        let adder = PrefillAdder::new(&self.limits, cache.page_size(), promised, rows);
+        let adder = PrefillAdder::new(&self.limits, spaces, promised, rows);
         // Before drafts, which take what is left.
         let whole = self.prefill.push_rows(cache, step, adder);
         self.running.push_rows(resources, self.limits.draft_rows);

@@ -8,7 +8,7 @@ pub use states::{StateDtype, StateSpec, StateTensorSpec};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvPoolSpec {
-    /// Layers that share a page table, dtype, heads and head dim.
+    /// Layers that share a space, dtype, heads and head dim.
     pub groups: Vec<KvGroupSpec>,
     /// Empty for a model without recurrent layers. The slots of all are one number.
     pub states: Vec<StateSpec>,
@@ -26,6 +26,8 @@ pub struct KvGroupSpec {
     /// KV heads of the whole model.
     pub total_heads: usize,
     pub head_dim: usize,
+    /// Most keys that a query sees in a layer of the window space; `None`: the full space.
+    pub window: Option<usize>,
 }
 
 /// Where a layer's keys and values are, or its states of one kind.
@@ -40,6 +42,11 @@ pub(super) struct LayerPlace {
 // === impl KvPoolSpec ===
 
 impl KvPoolSpec {
+    /// Keys that a query sees in any layer of the window space, if the model has one.
+    pub fn window(&self) -> Option<usize> {
+        self.groups.iter().filter_map(|group| group.window).max()
+    }
+
     /// # Panics
     /// If the layer is in no group.
     pub(super) fn pages_of(&self, layer: usize) -> LayerPlace {
@@ -85,6 +92,7 @@ impl KvGroupSpec {
             tensors,
             total_heads,
             head_dim,
+            window: _,
         } = self;
         (*name, *tensors, *total_heads, *head_dim)
             == (other.name, other.tensors, other.total_heads, other.head_dim)

@@ -15,6 +15,9 @@ pub struct StepLimits {
 #[derive(Debug)]
 pub struct Step<'a, B: Backend> {
     pub batch: &'a BatchView<B>,
+    /// The same with pages of the window space, for groups that have a window. Absent where these have the pages of all
+    /// others.
+    pub window_batch: Option<&'a BatchView<B>>,
     /// One view per group of [`super::KvPoolSpec::groups`], in that order.
     pub kv: &'a [KvGroupView<B>],
     /// Absent in steps of models without recurrent layers.
@@ -31,4 +34,14 @@ pub struct StepStates<'a, B: Backend> {
     /// One view per state of [`super::KvPoolSpec::states`], in that order.
     pub views: &'a [StateView<B>],
     pub rows: &'a StateRows<B>,
+}
+
+// === impl Step ===
+
+impl<B: Backend> Step<'_, B> {
+    /// The batch with the pages of a group that has a window, or has none.
+    pub(super) fn batch_in(&self, is_window: bool) -> &BatchView<B> {
+        let window = self.window_batch.filter(|_| is_window);
+        window.unwrap_or(self.batch)
+    }
 }

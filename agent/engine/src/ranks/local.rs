@@ -5,13 +5,13 @@ mod inputs;
 
 use super::{HostKv, PageSpan, Ranks};
 use crate::kvcache::group::KvGroups;
-use crate::kvcache::{PageIdx, StateSlot};
+use crate::kvcache::{KvPlaces, StateSlot};
 use crate::model::{Model, Step, StepStates};
 use crate::observe::PayloadHash;
 use crate::step::{Drafting, StepOutput, StepPlan};
 use inputs::{StepBuffers, StepInputs};
 use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, CopyStates, DType, GatherRows};
-use pd_compute::{DeviceBuffer, HostBytes, Sample, SampleOut, Ticket};
+use pd_compute::{DeviceBuffer, HostBytes, KvGroupView, Sample, SampleOut, Ticket};
 use std::collections::{HashMap, VecDeque};
 
 /// SGLang's `ModelRunner`.
@@ -31,7 +31,8 @@ pub(crate) struct LocalRank<B: Backend> {
 /// KV of a request in host memory.
 #[derive(Debug)]
 struct Offloaded<B: Backend> {
-    pages: B::Buffer,
+    /// One per group of the model.
+    groups: Vec<B::Buffer>,
     /// One per state of the model.
     states: Vec<B::Buffer>,
 }
@@ -162,8 +163,7 @@ impl<B: Backend> LocalRank<B> {
 
     fn copy(
         &self,
-        pages: &[PageIdx],
-        slot: Option<StateSlot>,
+        places: &KvPlaces,
         host: &Offloaded<B>,
         direction: CopyDirection,
     ) -> Result<(), ComputeError> {
@@ -172,21 +172,25 @@ impl<B: Backend> LocalRank<B> {
             self.backend.upload(&indices, list);
             Ok(indices)
         };
-        let page_indices: Vec<u32> = pages.iter().map(|page| page.0).collect();
-        let page_indices = indices(&page_indices)?;
-        let mut start = 0;
-        for (kv, elements) in self.kv.views().iter().zip(self.kv.page_elements()) {
-            let end = start + pages.len() * elements;
+        let pages: Vec<u32> = places.pages.iter().map(|page| page.0).collect();
+        let window: Vec<u32> = places.window.iter().map(|page| page.0).collect();
+        let full_indices = indices(&pages)?;
+        let window_indices = (!window.is_empty()).then(|| indices(&window)).transpose()?;
+        for ((kv, is_window), host) in self.kv.spaces().zip(&host.groups) {
+            let (page_indices, num_pages) = match &window_indices {
+                Some(indices) if is_window => (indices, window.len()),
+                None if is_window => continue,
+                Some(_) | None => (&full_indices, pages.len()),
+            };
             self.backend.copy_pages(CopyPages {
                 kv,
-                page_indices: &page_indices,
-                num_pages: pages.len(),
-                host: &host.pages.slice(start..end),
+                page_indices,
+                num_pages,
+                host,
                 direction,
             });
-            start = end;
         }
-        if let Some(slot) = slot {
+        if let Some(slot) = places.slot {
             let slots = indices(&[slot.0])?;
             for (states, host) in self.kv.states().iter().zip(&host.states) {
                 self.backend.copy_states(CopyStates {
@@ -232,41 +236,38 @@ impl<B: Backend> Ranks for LocalRank<B> {
         Ok(output)
     }
 
-    fn offload(
-        &mut self,
-        pages: &[PageIdx],
-        slot: Option<StateSlot>,
-    ) -> Result<HostKv, ComputeError> {
-        let elements = pages.len() * self.kv.page_elements().sum::<usize>();
+    fn offload(&mut self, places: &KvPlaces) -> Result<HostKv, ComputeError> {
         let host = |dtype, len| self.backend.alloc_host("offloaded KV", dtype, len);
-        let states = self.kv.states().iter().filter(|_| slot.is_some());
+        let groups = self.kv.spaces().map(|(view, is_window)| {
+            let pages = if is_window {
+                places.window.len()
+            } else {
+                places.pages.len()
+            };
+            host(view.dtype, pages * page_elements(view))
+        });
+        let states = self.kv.states().iter().filter(|_| places.slot.is_some());
         let offloaded = Offloaded {
-            pages: host(self.kv.dtype(), elements)?,
+            groups: groups.collect::<Result<_, _>>()?,
             states: states
                 .map(|view| host(view.region.dtype(), view.item_len()))
                 .collect::<Result<_, _>>()?,
         };
-        self.copy(pages, slot, &offloaded, CopyDirection::PoolToHost)?;
+        self.copy(places, &offloaded, CopyDirection::PoolToHost)?;
         self.backend.fence().wait()?;
         self.last_offload += 1;
         self.offloaded.insert(HostKv(self.last_offload), offloaded);
         Ok(HostKv(self.last_offload))
     }
 
-    fn reload(
-        &mut self,
-        kv: HostKv,
-        pages: &[PageIdx],
-        slot: Option<StateSlot>,
-    ) -> Result<(), ComputeError> {
+    fn reload(&mut self, kv: HostKv, places: &KvPlaces) -> Result<(), ComputeError> {
         let offloaded = self.offloaded.remove(&kv);
         let offloaded = offloaded.expect("offloaded KV is kept until it is reloaded");
-        self.copy(pages, slot, &offloaded, CopyDirection::HostToPool)
+        self.copy(places, &offloaded, CopyDirection::HostToPool)
     }
 
     fn hash_pages(&mut self, spans: &[PageSpan]) -> Result<Vec<PayloadHash>, ComputeError> {
-        let hash =
-            |span: &PageSpan| hashes::hash_slots(&self.backend, &self.kv, span.page, &span.slots);
+        let hash = |span: &PageSpan| hashes::hash_slots(&self.backend, &self.kv, span);
         spans.iter().map(hash).collect()
     }
 
@@ -281,10 +282,16 @@ impl<B: Backend> Ranks for LocalRank<B> {
     }
 }
 
+/// Of one page over all cuts.
+fn page_elements<B: Backend>(view: &KvGroupView<B>) -> usize {
+    view.cuts.iter().map(|cut| cut.page_stride).sum()
+}
+
 /// The step that inputs describe.
 fn step_of<'a, B: Backend>(kv: &'a KvGroups<B>, inputs: &'a StepInputs<B>) -> Step<'a, B> {
     Step {
         batch: &inputs.batch,
+        window_batch: inputs.window_batch.as_ref(),
         kv: kv.views(),
         states: inputs.states.as_ref().map(|rows| StepStates {
             views: kv.states(),

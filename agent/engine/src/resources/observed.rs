@@ -48,10 +48,15 @@ impl Resources {
         }
         let page_size = self.cache.page_size();
         let all = self.cache.req_to_token().pages(kv.idx);
+        let row = self.cache.req_to_token().window(kv.idx);
+        // What the prompt's window leaves behind is moved to nowhere.
+        let kept_from = self.cache.spaces().first_seen(req.prompt_len);
+        let window = |place| row.filter(|_| place >= kept_from)?.live_page(place);
         let spans: Vec<PageSpan> = pages
             .clone()
             .map(|place| PageSpan {
                 page: all[place],
+                window: window(place),
                 slots: 0..page_size.min(kv.len - place * page_size),
             })
             .collect();
@@ -76,8 +81,11 @@ impl Resources {
         let position = req.tokens.len() - 1;
         let page_size = self.cache.page_size();
         let slot = position % page_size;
+        let req_to_token = self.cache.req_to_token();
+        let row = req_to_token.window(kv.idx);
         let span = PageSpan {
-            page: self.cache.req_to_token().pages(kv.idx)[position / page_size],
+            page: req_to_token.pages(kv.idx)[position / page_size],
+            window: row.and_then(|row| row.live_page(position / page_size)),
             slots: slot..slot + 1,
         };
         let hashes = self.ranks.hash_pages(&[span]);

@@ -214,6 +214,7 @@ fn candidate(req: &Req, from: usize, held_len: usize) -> Candidate {
         Some(_) | None => extend_len - 1,
     };
     Candidate {
+        from,
         extend_len,
         held_len,
         remaining_len: req.remaining_len(),

@@ -2,13 +2,14 @@
 //! caller holds the queue and the cache. Source: docs/sglang-protocol.md#scheduling.
 
 use super::{CLIP_MAX_NEW_TOKENS, ScheduleLimits};
+use crate::kvcache::spaces::{PerSpace, Spaces};
 
 /// SGLang's `PrefillAdder`.
 #[derive(Debug)]
 pub(crate) struct PrefillAdder {
-    page_size: usize,
+    spaces: Spaces,
     /// SGLang's `rem_total_token_offset`: slots promised to running and admitted requests.
-    promised: usize,
+    promised: PerSpace,
     /// SGLang's `rem_input_tokens`.
     input_left: usize,
     /// SGLang's `rem_chunk_tokens`; `None`: no chunking.
@@ -22,9 +23,11 @@ pub(crate) struct PrefillAdder {
 /// A request's demand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
+    /// Tokens that are computed or in flight, of which it has the window's pages.
+    pub(crate) from: usize,
     /// Tokens to compute before its next one can be sampled; they begin on a page boundary.
     pub(crate) extend_len: usize,
-    /// Of these, the first ones that have pages already: cached ones, computed again for a recurrent state.
+    /// Of these, the first ones that have pages already: cached ones, computed again for a recurrent state or a window.
     pub(crate) held_len: usize,
     /// Tokens its answer may still get.
     pub(crate) remaining_len: usize,
@@ -53,16 +56,16 @@ impl PrefillAdder {
     /// step.
     pub(crate) fn new(
         limits: &ScheduleLimits,
-        page_size: usize,
-        promised: usize,
+        spaces: Spaces,
+        promised: PerSpace,
         decode_rows: usize,
     ) -> Self {
         let chunk = limits.chunked_prefill_size;
         Self {
-            page_size,
+            spaces,
             promised,
             input_left: limits.max_prefill_tokens,
-            chunk_left: chunk.map(|len| len.saturating_sub(decode_rows).max(page_size)),
+            chunk_left: chunk.map(|len| len.saturating_sub(decode_rows).max(spaces.page_size)),
             logit_rows_left: limits.prompt_logprob_rows,
             admitted: 0,
             closed: false,
@@ -71,8 +74,12 @@ impl PrefillAdder {
 
     /// Whether `candidate` may start, if `available` slots are free or evictable. All of it must
     /// fit into memory, its answer included, even if only a chunk is computed now.
-    pub(crate) fn admit(&mut self, candidate: Candidate, available: usize) -> Admission {
-        if self.whole_len(candidate) - candidate.held_len + self.promised > available {
+    pub(crate) fn admit(&mut self, candidate: Candidate, available: PerSpace) -> Admission {
+        let mut whole = self
+            .spaces
+            .growth(candidate.from, self.whole_len(candidate));
+        whole.full -= candidate.held_len;
+        if !(whole + self.promised).fits(available) {
             return Admission::NoTokens;
         }
         self.go_on(candidate)
@@ -83,8 +90,9 @@ impl PrefillAdder {
     pub(crate) fn go_on(&mut self, candidate: Candidate) -> Admission {
         let admission = self.cut(candidate);
         if admission == Admission::Whole {
-            let now = candidate.extend_len.next_multiple_of(self.page_size);
-            self.promised += self.whole_len(candidate) - now;
+            let now = candidate.extend_len.next_multiple_of(self.spaces.page_size);
+            let after = self.whole_len(candidate) - now;
+            self.promised += self.spaces.growth(candidate.from + now, after);
         }
         admission
     }
@@ -93,7 +101,7 @@ impl PrefillAdder {
     fn whole_len(&self, candidate: Candidate) -> usize {
         let answer = candidate.remaining_len.min(CLIP_MAX_NEW_TOKENS);
         let len = candidate.extend_len + answer.saturating_sub(1);
-        len.next_multiple_of(self.page_size)
+        len.next_multiple_of(self.spaces.page_size)
     }
 
     /// How much of the candidate fits into this step.
@@ -122,7 +130,7 @@ impl PrefillAdder {
         let (len, admission) = if extend_len <= most {
             (extend_len, Admission::Whole)
         } else {
-            let len = most / self.page_size * self.page_size;
+            let len = most / self.spaces.page_size * self.spaces.page_size;
             (
                 len,
                 if len == 0 {

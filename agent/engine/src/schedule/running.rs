@@ -4,6 +4,7 @@ use super::{drafts, retract, snapshots};
 use crate::active::Active;
 use crate::command::RequestId;
 use crate::kvcache::pool::KvCache;
+use crate::kvcache::spaces::PerSpace;
 use crate::req::Req;
 use crate::resources::Resources;
 
@@ -75,7 +76,7 @@ impl RunningBatch {
     pub(crate) fn is_short(&self, cache: &KvCache) -> bool {
         let going_on = self.reqs.iter().filter(|active| active.goes_on());
         let short = going_on.map(|active| cache.pages_short(&active.kv, active.len()));
-        short.sum::<usize>() > cache.available_pages()
+        !short.sum::<PerSpace>().fits(cache.available_pages())
     }
 
     /// The request that must give up its pages so that the others can continue, if one must.

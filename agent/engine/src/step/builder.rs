@@ -113,6 +113,8 @@ impl StepBuilder {
             .push_places(&row.positions, req_to_token, kv.idx, |position| {
                 kv.is_written(position)
             });
+        self.lists
+            .push_window_places(&row.positions, req_to_token, kv.idx);
         self.lists.push_state(&row.positions, kv, snapshots);
         self.rows.push(row);
     }
@@ -160,6 +162,8 @@ impl StepBuilder {
             .push_places(&row.positions, req_to_token, kv.idx, |position| {
                 kv.is_written(position)
             });
+        self.lists
+            .push_window_places(&row.positions, req_to_token, kv.idx);
         self.lists
             .push_state(&row.positions, kv, &snapshots.unwrap_or_default());
         self.rows.push(row);

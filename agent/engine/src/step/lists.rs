@@ -11,6 +11,8 @@ use pd_compute::kv::NO_SLOT;
 use pd_compute::{NO_ROW, NO_TOKEN};
 use std::ops::Range;
 
+/// In the place of pages that were given back; no op reads what a window has left behind.
+const NOT_READ: u32 = 0;
 /// Lists begin at multiples of this many words, as kernels load them.
 const ALIGNMENT_WORDS: usize = 4;
 
@@ -29,6 +31,9 @@ pub(super) struct Lists {
     /// Of all requests, one after another; the ends are in `page_ends`.
     pub(super) pages: Vec<u32>,
     pub(super) page_ends: Vec<usize>,
+    /// As `out_slots` and `pages`, in the window space; empty without one.
+    pub(super) window_out_slots: Vec<u32>,
+    pub(super) window_pages: Vec<u32>,
     pub(super) sampling: SamplingRows,
     pub(super) next_tokens: Vec<u32>,
     pub(super) next_rows: Vec<u32>,
@@ -54,6 +59,8 @@ impl Lists {
             state_snapshots,
             pages,
             page_ends,
+            window_out_slots,
+            window_pages,
             sampling,
             next_tokens,
             next_rows,
@@ -72,6 +79,8 @@ impl Lists {
             state_write,
             state_snapshots,
             pages,
+            window_out_slots,
+            window_pages,
             next_tokens,
             next_rows,
             draft_rows,
@@ -133,6 +142,27 @@ impl Lists {
         self.page_ends.push(self.pages.len());
     }
 
+    /// Where they lie in the window space, if there is one, of the request whose places were pushed last.
+    pub(super) fn push_window_places(
+        &mut self,
+        positions: &Range<usize>,
+        req_to_token: &ReqToTokenPool,
+        idx: ReqPoolIdx,
+    ) {
+        let Some(row) = req_to_token.window(idx) else {
+            return;
+        };
+        let page_size = req_to_token.page_size();
+        let slots = positions.clone().map(|position| {
+            let page = row.page(position / page_size);
+            req_to_token.slot_in(page, position)
+        });
+        self.window_out_slots.extend(slots);
+        let used = positions.end.div_ceil(page_size);
+        let pages = (0..used).map(|place| row.live_page(place).map_or(NOT_READ, |page| page.0));
+        self.window_pages.extend(pages);
+    }
+
     /// Where the request's recurrent state is read and written, if it has one.
     pub(super) fn push_state(
         &mut self,
@@ -154,12 +184,12 @@ impl Lists {
         }
     }
 
-    /// The pages of each request in a row of `stride`.
-    fn page_table(&self, stride: usize) -> Vec<u32> {
+    /// Of the pages of each request, which are in one list, a row of `stride`.
+    fn page_table(&self, pages: &[u32], stride: usize) -> Vec<u32> {
         let mut table = Vec::with_capacity(self.page_ends.len() * stride);
         let mut start = 0;
         for (row, &end) in (1..).zip(&self.page_ends) {
-            table.extend(&self.pages[start..end]);
+            table.extend(&pages[start..end]);
             table.resize(row * stride, 0);
             start = end;
         }
@@ -171,6 +201,7 @@ impl Lists {
     fn pad(&mut self, num_seqs: usize) {
         let has_states = !self.state_read.is_empty();
         let makes_entries = !self.next_rows.is_empty();
+        let has_window = !self.window_out_slots.is_empty();
         for row in self.kv_lens.len()..num_seqs {
             if has_states {
                 self.state_read.push(NO_SLOT);
@@ -180,6 +211,9 @@ impl Lists {
             self.token_ids.push(0);
             self.positions.push(0);
             self.out_slots.push(NO_SLOT);
+            if has_window {
+                self.window_out_slots.push(NO_SLOT);
+            }
             self.q_indptr.push(to_u32(row + 1));
             self.kv_lens.push(1);
             self.logit_rows.push(to_u32(row));
@@ -216,21 +250,27 @@ impl Lists {
                 carries: self.carried_rows.iter().any(|&row| row != NO_ROW),
                 is_padded: padded.is_some(),
                 has_states: !self.state_read.is_empty(),
+                has_window: !self.window_out_slots.is_empty(),
                 ..StepShape::default()
             },
             ..StepPlan::default()
         };
-        let page_table = self.page_table(stride);
+        let page_table = self.page_table(&self.pages, stride);
+        let window_table = if plan.shape.has_window {
+            self.page_table(&self.window_pages, stride)
+        } else {
+            Vec::new()
+        };
         if let Some(padded) = padded {
             self.pad(padded);
         }
-        self.pack(page_table, &mut plan);
+        self.pack(page_table, window_table, &mut plan);
         self.clear();
         plan
     }
 
     /// Concatenates the lists into the plan's words.
-    fn pack(&self, mut page_table: Vec<u32>, plan: &mut StepPlan) {
+    fn pack(&self, mut page_table: Vec<u32>, mut window_table: Vec<u32>, plan: &mut StepPlan) {
         let StepPlan {
             id: _,
             shape,
@@ -242,6 +282,9 @@ impl Lists {
         shape.num_logit_rows = self.logit_rows.len();
         shape.top_n_max = self.sampling.top_n_max;
         page_table.resize(shape.num_seqs * shape.page_table_stride, 0);
+        if shape.has_window {
+            window_table.resize(page_table.len(), 0);
+        }
         let carried_rows: &[u32] = if shape.carries {
             &self.carried_rows
         } else {
@@ -266,6 +309,8 @@ impl Lists {
             state_snapshots: put(&self.state_snapshots),
             sampling_rows: put(bytemuck::cast_slice(&self.sampling.rows)),
             page_table: put(&page_table),
+            window_out_slots: put(&self.window_out_slots),
+            window_page_table: put(&window_table),
             token_counts: put(bytemuck::cast_slice(&self.sampling.token_counts)),
             logit_bias: put(bytemuck::cast_slice(&self.sampling.logit_bias)),
             next_tokens: put(&self.next_tokens),

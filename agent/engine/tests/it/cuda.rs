@@ -4,8 +4,8 @@
 mod families;
 
 use crate::harness::{
-    Answer, DEEPSEEK, LLAMA, QWEN3_5, alone, assert_nothing_held, assert_same, collect, generate,
-    metric, mk_config, mk_prompt, mk_request, mk_sampled, mk_unpenalised, start,
+    Answer, DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, QWEN3_5, alone, assert_nothing_held, assert_same,
+    collect, generate, metric, mk_config, mk_prompt, mk_request, mk_sampled, mk_unpenalised, start,
 };
 use crate::pair::Pair;
 use pd_compute::dtype::ComputeDtype;
@@ -135,6 +135,40 @@ fn deterministic_tokens_depend_on_neither_chunks_nor_company() {
         assert_eq!(collect(mate).token_ids.len(), 6);
     }
     assert_nothing_held(&engine);
+}
+
+#[test]
+fn windows_with_pages_of_their_own_change_no_token() {
+    for model in [GEMMA3, GPT_OSS] {
+        let on_model = |config| EngineConfig {
+            model_path: mk_config(model).model_path,
+            dtype: Some(ComputeDtype::BF16),
+            device: emulated(MEMORY_BYTES, true),
+            ..config
+        };
+        let tight = |config| EngineConfig {
+            chunked_prefill_size: Some(32),
+            swa_full_tokens_ratio: Some(0.01),
+            ..on_model(config)
+        };
+        let request = mk_unpenalised(&mk_prompt(9, 100), 30);
+        let whole = EngineConfig {
+            chunked_prefill_size: None,
+            page_size: 1,
+            ..on_model(mk_config(model))
+        };
+        let expected = generate(&start(whole), request.clone());
+        let engine = start(tight(mk_config(model)));
+        assert_same(&generate(&engine, request.clone()), &expected);
+        assert!(metric(&engine, "pdserve_num_graph_replays_total") > 3.0);
+        assert_nothing_held(&engine);
+        let pair = Pair::start(TransportChoice::Auto, tight);
+        let (prefill, decode) = pair.submit(&request, 1);
+        assert_eq!(collect(prefill).token_ids, expected.token_ids[..1]);
+        assert_same(&collect(decode), &expected.without_prompt());
+        assert_nothing_held(&pair.prefill);
+        assert_nothing_held(&pair.decode);
+    }
 }
 
 /// Pages, those of latents, and states beside them: an answer has the bits of one that kept its own.

@@ -2,7 +2,8 @@
 //! and page sizes, batch-mates, cached prefixes and retraction (ARCHITECTURE.md, invariant 9).
 
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
-use crate::harness::{DEEPSEEK, LLAMA, MODELS, QWEN3_5, alone_on, generate, mk_config, start};
+use crate::harness::{DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, MODELS, QWEN3_5};
+use crate::harness::{alone_on, generate, mk_config, start};
 use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised};
 use crate::pair::Pair;
 use pd_engine::engine::{Device, EngineConfig, FinishReason};
@@ -138,7 +139,7 @@ fn kv_in_e4m3_is_unified_in_half_the_memory_and_counts_what_lies_beyond() {
 
 #[test]
 fn what_decode_kept_in_host_memory_is_unchanged() {
-    for model in [DEEPSEEK, LLAMA, QWEN3_5] {
+    for model in [DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, QWEN3_5] {
         kept_in_host_memory(model);
     }
 }
@@ -151,6 +152,7 @@ fn kept_in_host_memory(model: &str) {
         EngineConfig {
             model_path: mk_config(model).model_path,
             max_total_tokens: Some(256),
+            swa_full_tokens_ratio: Some(1.0),
             ..config
         }
     });

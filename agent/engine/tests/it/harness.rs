@@ -11,14 +11,18 @@ use std::path::PathBuf;
 pub(crate) const LLAMA: &str = "tiny-llama";
 /// Keeps latents in the place of keys and values.
 pub(crate) const DEEPSEEK: &str = "tiny-deepseek-v3";
+/// Three of its four layers see 80 keys.
+pub(crate) const GEMMA3: &str = "tiny-gemma3";
+/// Two of its three layers see 24 keys.
+pub(crate) const GPT_OSS: &str = "tiny-gpt-oss-mxfp4";
 /// Has recurrent states.
 pub(crate) const QWEN3_5: &str = "tiny-qwen3-5";
 /// One of each family that differs in what layers do.
 pub(crate) const MODELS: [&str; 12] = [
     LLAMA,
     DEEPSEEK,
-    "tiny-gemma3",
-    "tiny-gpt-oss-mxfp4",
+    GEMMA3,
+    GPT_OSS,
     "tiny-mistral",
     "tiny-qwen2",
     "tiny-qwen3",
@@ -138,12 +142,17 @@ pub(crate) fn generate(engine: &EngineHandle, request: GenerateRequest) -> Answe
 
 /// The value of a metric without labels, or with the label `state`.
 pub(crate) fn metric(engine: &EngineHandle, name: &str) -> f64 {
+    let value = find_metric(engine, name);
+    value.unwrap_or_else(|| panic!("no metric {name} in:\n{}", engine.metrics().encode()))
+}
+
+/// The same, if there is such a metric.
+pub(crate) fn find_metric(engine: &EngineHandle, name: &str) -> Option<f64> {
     let text = engine.metrics().encode();
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let value = line.unwrap_or_else(|| panic!("no metric {name} in:\n{text}"));
-    value.parse().expect("a number")
+    line.map(|value| value.parse().expect("a number"))
 }
 
 /// Steps of the event loop after which gauges show the present state.
@@ -199,11 +208,15 @@ fn held(engine: &EngineHandle) -> Vec<(&'static str, f64)> {
         "pdserve_num_queue_reqs",
         "pdserve_rooms_in_flight",
     ];
+    let of_windows = [
+        r#"pdserve_window_pages{state="held"}"#,
+        r#"pdserve_window_pages{state="locked"}"#,
+        r#"pdserve_window_pages{state="quarantined"}"#,
+    ];
     let values = names.map(|name| (name, metric(engine, name)));
-    values
-        .into_iter()
-        .filter(|(_, value)| value.abs() > 0.5)
-        .collect()
+    let windows = of_windows.map(|name| (name, find_metric(engine, name).unwrap_or(0.0)));
+    let values = values.into_iter().chain(windows);
+    values.filter(|(_, value)| value.abs() > 0.5).collect()
 }
 
 /// A request with every switch that touches logits on.

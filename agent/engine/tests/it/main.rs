@@ -11,3 +11,4 @@ mod pair;
 mod speculation;
 mod states;
 mod unified;
+mod windows;

@@ -1,8 +1,8 @@
 //! Observation points: what prefill sends is what decode has, and both are what a unified engine computes.
 
 use crate::harness::{
-    LLAMA, QWEN3_5, collect, generate, metric, mk_config, mk_prompt, mk_repeating, mk_sampled,
-    mk_unpenalised, ngram, repeated, start,
+    GEMMA3, LLAMA, QWEN3_5, collect, generate, metric, mk_config, mk_prompt, mk_repeating,
+    mk_sampled, mk_unpenalised, ngram, repeated, start,
 };
 use crate::pair::Pair;
 use parking_lot::Mutex;
@@ -93,6 +93,7 @@ fn states(points: &[Point], of: fn(&Point) -> Option<&Payload>) -> Vec<PayloadHa
 #[test]
 fn what_is_sent_is_what_arrives_and_what_one_engine_computes() {
     assert_same_points(LLAMA, 0, None);
+    assert_same_points(GEMMA3, 0, None);
     // Six layers, each with 3 × (2 × 2 + 4) × 16 inputs of its convolution and 4 × 16 × 16 elements, of 4 bytes.
     assert_same_points(QWEN3_5, 2, Some(6 * (3 * 8 * 16 + 4 * 16 * 16) * 4));
 }

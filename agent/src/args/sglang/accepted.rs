@@ -151,7 +151,7 @@ pub(super) const GROUPS: &[Group] = &[
                 linear-attn-decode-backend= linear-attn-prefill-backend= linear-attn-verify-backend= \
                 enable-linear-replayssm linear-replayssm-cache-len= enable-linear-replayssm-spec \
                 c128-page-size= \
-                swa-full-tokens-ratio= swa-prefix-tails= disable-hybrid-swa-memory \
+                swa-prefix-tails= disable-hybrid-swa-memory \
                 enable-encoder-swa-bounded-replay enable-decoder-swa-bounded-replay \
                 no-enable-decoder-swa-bounded-replay enable-page-major-kv-layout \
                 enable-unified-memory hisparse-config= hierarchical-sparse-attention-extra-config= \

@@ -3,19 +3,34 @@
 use super::*;
 
 const IDLE: Demand = Demand {
-    available: 1000,
-    num_reqs: 0,
-    retractable: 0,
-    largest: 0,
-    retracted: 0,
+    available: full(1000),
+    next_tokens: full(0),
+    retractable: full(0),
+    largest: full(0),
+    retracted: full(0),
     reserved_decode_tokens: 100,
 };
 
+const fn full(tokens: usize) -> PerSpace {
+    PerSpace {
+        full: tokens,
+        window: 0,
+    }
+}
+
+fn mk_headroom(demand: Demand) -> Headroom {
+    let spaces = Spaces {
+        page_size: 16,
+        window: None,
+    };
+    Headroom::new(spaces, demand)
+}
+
 #[test]
 fn every_request_keeps_room_for_its_next_tokens() {
-    let mut headroom = Headroom::new(Demand {
-        num_reqs: 3,
-        retractable: 5000,
+    let mut headroom = mk_headroom(Demand {
+        next_tokens: full(300),
+        retractable: full(5000),
         ..IDLE
     });
     assert!(headroom.try_take(500, 4000));
@@ -25,26 +40,26 @@ fn every_request_keeps_room_for_its_next_tokens() {
 #[test]
 fn the_largest_running_request_can_finish_if_all_others_retract() {
     let demand = Demand {
-        num_reqs: 1,
-        retractable: 400,
-        largest: 1300,
+        next_tokens: full(100),
+        retractable: full(400),
+        largest: full(1300),
         ..IDLE
     };
-    let mut headroom = Headroom::new(demand);
+    let mut headroom = mk_headroom(demand);
     assert!(headroom.try_take(50, 50));
     assert!(!headroom.try_take(1, 1));
 }
 
 #[test]
 fn a_request_that_could_never_finish_here_is_not_admitted() {
-    assert!(!Headroom::new(IDLE).try_take(10, 991));
-    assert!(Headroom::new(IDLE).try_take(10, 990));
+    assert!(!mk_headroom(IDLE).try_take(10, 991));
+    assert!(mk_headroom(IDLE).try_take(10, 990));
 }
 
 #[test]
 fn retracted_requests_come_before_new_ones() {
-    let mut headroom = Headroom::new(Demand {
-        retracted: 950,
+    let mut headroom = mk_headroom(Demand {
+        retracted: full(950),
         ..IDLE
     });
     assert!(!headroom.try_take(60, 1));
@@ -53,9 +68,25 @@ fn retracted_requests_come_before_new_ones() {
 
 #[test]
 fn a_short_answer_reserves_no_more_than_itself() {
-    let mut headroom = Headroom::new(Demand {
-        available: 20,
+    let mut headroom = mk_headroom(Demand {
+        available: full(20),
         ..IDLE
     });
     assert!(headroom.try_take(10, 10));
+}
+
+#[test]
+fn a_window_is_all_that_a_long_request_takes_of_its_space() {
+    let spaces = Spaces {
+        page_size: 16,
+        window: Some(32),
+    };
+    let available = PerSpace {
+        full: 10_000,
+        window: 130,
+    };
+    let mut headroom = Headroom::new(spaces, Demand { available, ..IDLE });
+    assert!(headroom.try_take(1000, 100), "64 of 130");
+    assert!(headroom.try_take(1000, 100), "128 of them");
+    assert!(!headroom.try_take(3, 1));
 }

@@ -2,10 +2,11 @@
 //! before it, as it finds them by the page table. A stale slot, a wrong page or a token of another request is noticed.
 
 mod entries;
+mod windows;
 
 use super::Sizes;
 use super::asked::LOST;
-use crate::kvcache::{PageIdx, StateSlot};
+use crate::kvcache::{KvPlaces, PageIdx, StateSlot, WindowPageIdx};
 use crate::observe::PayloadHash;
 use crate::ranks::{HostKv, PageSpan, Ranks};
 use crate::step::{Drafting, StepOutput, StepPlan};
@@ -17,6 +18,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
+use windows::WindowSlots;
 
 pub(super) const VOCAB: u32 = 40;
 
@@ -53,6 +55,8 @@ struct State {
     slots: Vec<Option<(u32, u32)>>,
     /// The recurrent state after these tokens.
     states: HashMap<u32, Vec<u32>>,
+    /// Of a model with a window space.
+    windows: Option<WindowSlots>,
     is_late: bool,
     loses: bool,
     /// What it draws of the right token.
@@ -76,6 +80,7 @@ impl Device {
             page_size: sizes.page_size,
             slots: vec![None; sizes.page_size * sizes.num_pages],
             states: HashMap::new(),
+            windows: sizes.window.map(|window| WindowSlots::new(window, sizes)),
             is_late: sizes.is_late,
             loses: sizes.loses,
             draws: std::convert::identity,
@@ -96,12 +101,16 @@ impl Device {
     pub(super) fn assert_uses_none_of(
         &self,
         free: &HashSet<PageIdx>,
+        free_window: &HashSet<WindowPageIdx>,
         free_slots: &HashSet<StateSlot>,
     ) {
         let state = self.0.lock();
         for pending in &state.in_flight {
             let (Pending::Plan(plan) | Pending::Done(_, plan)) = pending;
             let inputs = Inputs::of(plan);
+            if let Some(windows) = &state.windows {
+                windows.assert_uses_none_of(&inputs, free_window);
+            }
             for seq in 0..plan.shape.num_seqs {
                 let free_page = inputs
                     .pages(seq, state.page_size)
@@ -153,6 +162,11 @@ impl State {
             if slot != NO_SLOT {
                 self.slots[slot as usize] = Some((token, position));
             }
+        }
+        assert_eq!(inputs.has_window, self.windows.is_some());
+        if let Some(windows) = &mut self.windows {
+            windows.write(&inputs, &tokens);
+            windows.check(&inputs, &self.slots);
         }
         let states = self.advance_states(&inputs, &tokens);
         let rows = inputs.logit_rows.iter().zip(inputs.sampling);
@@ -277,20 +291,11 @@ impl Ranks for Device {
         })
     }
 
-    fn offload(
-        &mut self,
-        _pages: &[PageIdx],
-        _slot: Option<StateSlot>,
-    ) -> Result<HostKv, ComputeError> {
+    fn offload(&mut self, _places: &KvPlaces) -> Result<HostKv, ComputeError> {
         unreachable!("a unified engine computes again what it lost")
     }
 
-    fn reload(
-        &mut self,
-        _kv: HostKv,
-        _pages: &[PageIdx],
-        _slot: Option<StateSlot>,
-    ) -> Result<(), ComputeError> {
+    fn reload(&mut self, _kv: HostKv, _places: &KvPlaces) -> Result<(), ComputeError> {
         unreachable!("a unified engine computes again what it lost")
     }
 
@@ -320,6 +325,9 @@ struct Inputs<'a> {
     sampling: &'a [SamplingRow],
     token_counts: &'a [TokenCount],
     page_table: &'a [u32],
+    window_out_slots: &'a [u32],
+    window_page_table: &'a [u32],
+    has_window: bool,
     stride: usize,
     /// Sequences that are not padding.
     num_real: usize,
@@ -343,6 +351,9 @@ impl<'a> Inputs<'a> {
             sampling: bytemuck::cast_slice(list(&places.sampling_rows)),
             token_counts: bytemuck::cast_slice(list(&places.token_counts)),
             page_table: list(&places.page_table),
+            window_out_slots: list(&places.window_out_slots),
+            window_page_table: list(&places.window_page_table),
+            has_window: plan.shape.has_window,
             stride: plan.shape.page_table_stride,
             num_real: if plan.shape.is_padded {
                 plan.shape.num_outputs

@@ -69,6 +69,10 @@ impl Drafts {
 
     /// The draft model, if one drafts.
     pub(super) fn model(self, sizes: &Sizes) -> Option<DraftModel> {
+        let sizes = &Sizes {
+            window: None,
+            ..sizes.clone()
+        };
         let device = match self.kind {
             Kind::Model => Device::new(sizes),
             Kind::MistakenModel => Device::new(sizes).make_mistaken(guess),

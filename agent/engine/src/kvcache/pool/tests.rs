@@ -1,6 +1,7 @@
 //! No page is lost between allocator, radix cache and request rows, for any sequence of actions.
 
 mod states;
+mod windows;
 
 use super::*;
 use proptest::prelude::*;
@@ -18,7 +19,11 @@ fn mk_cache_with(
     let (max_running_requests, pre_alloc_size) = (4, 2);
     KvCache::new(KvCacheSizes {
         num_pages,
-        page_size,
+        spaces: Spaces {
+            page_size,
+            window: None,
+        },
+        num_window_pages: 0,
         num_slots,
         max_running_requests,
         pre_alloc_size,
@@ -64,13 +69,13 @@ fn cached_pages_make_room_for_new_requests() {
 #[test]
 fn quarantined_pages_are_not_handed_out() {
     let mut cache = mk_cache(2, 4, false);
-    let kv = cache.begin_received(8).expect("pages");
+    let kv = cache.begin_received(8, 8).expect("pages");
     let quarantined = cache.quarantine(kv);
     assert_eq!(cache.usage().rows, 0);
-    assert!(cache.begin_received(1).is_none());
+    assert!(cache.begin_received(1, 1).is_none());
     assert!(cache.usage().is_conserved_when_idle());
     cache.release(quarantined);
-    assert!(cache.begin_received(8).is_some());
+    assert!(cache.begin_received(8, 8).is_some());
 }
 
 #[derive(Clone, Debug)]

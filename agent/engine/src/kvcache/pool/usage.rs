@@ -2,13 +2,17 @@
 
 use crate::kvcache::allocator::Counts;
 
-/// Where every page and state slot is, and how many request rows are in use.
+/// Where every page of each space and every state slot is, and how many request rows are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) pages: Counts,
     /// Cached pages that some request uses.
     pub(crate) locked: usize,
     pub(crate) unlocked: usize,
+    /// Of the window space; its cached pages as those above.
+    pub(crate) window_pages: Counts,
+    pub(crate) locked_windows: usize,
+    pub(crate) unlocked_windows: usize,
     pub(crate) slots: Counts,
     /// Cached states that a request is about to read.
     pub(crate) locked_states: usize,
@@ -30,15 +34,24 @@ impl Usage {
         };
         let Self {
             pages,
+            window_pages,
             slots,
             locked,
             unlocked,
+            locked_windows,
+            unlocked_windows,
             locked_states,
             unlocked_states,
             rows,
         } = self;
-        let quarantined = pages.quarantined + slots.quarantined > 0;
+        let quarantined = pages.quarantined + window_pages.quarantined + slots.quarantined > 0;
         is_conserved(pages, *locked, *unlocked, quarantined)
+            && is_conserved(
+                window_pages,
+                *locked_windows,
+                *unlocked_windows,
+                quarantined,
+            )
             && is_conserved(slots, *locked_states, *unlocked_states, quarantined)
             && *rows == 0
     }

@@ -2,9 +2,16 @@
 
 use super::*;
 
+fn mk_spaces(page_size: usize) -> Spaces {
+    Spaces {
+        page_size,
+        window: None,
+    }
+}
+
 #[test]
 fn pre_allocated_rows_do_not_count_as_running() {
-    let mut pool = ReqToTokenPool::new(1, 2, 4);
+    let mut pool = ReqToTokenPool::new(1, 2, mk_spaces(4));
     let running = pool.alloc().expect("a row");
     assert_eq!(pool.alloc(), None);
     let waiting = pool.pre_alloc().expect("a row of the extra ones");
@@ -19,11 +26,11 @@ fn pre_allocated_rows_do_not_count_as_running() {
 
 #[test]
 fn a_slot_follows_from_its_page() {
-    let mut pool = ReqToTokenPool::new(1, 0, 4);
+    let mut pool = ReqToTokenPool::new(1, 0, mk_spaces(4));
     let row = pool.alloc().expect("a row");
     pool.pages_mut(row).extend([PageIdx(7), PageIdx(2)]);
     assert_eq!(pool.slot(row, 3), 31);
     assert_eq!(pool.slot(row, 4), 8);
-    assert_eq!(pool.free(row), [PageIdx(7), PageIdx(2)]);
+    assert_eq!(pool.free(row).0, [PageIdx(7), PageIdx(2)]);
     assert!(pool.alloc().is_some_and(|row| pool.pages(row).is_empty()));
 }

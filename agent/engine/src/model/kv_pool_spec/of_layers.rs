@@ -24,12 +24,25 @@ impl KvPoolSpec {
                 }
             }
         }
+        if !spec.can_part(config) {
+            spec.groups.iter_mut().for_each(|group| group.window = None);
+        }
         spec
+    }
+
+    /// Whether layers with a window get a space of their own. The pages of the others count a sequence's tokens, and
+    /// drafts of a draft layer and recurrent states go by those.
+    fn can_part(&self, config: &ModelConfig) -> bool {
+        let sees_all = |group: &KvGroupSpec| group.window.is_none();
+        self.groups.iter().any(sees_all) && self.states.is_empty() && config.draft_layer.is_none()
     }
 
     fn add_pages(&mut self, layer: usize, own: KvGroupSpec) {
         match self.groups.iter_mut().find(|group| group.is_like(&own)) {
-            Some(group) => group.layers.push(layer),
+            Some(group) => {
+                group.layers.push(layer);
+                group.window = group.window.max(own.window);
+            }
             None => self.groups.push(KvGroupSpec {
                 layers: vec![layer],
                 ..own

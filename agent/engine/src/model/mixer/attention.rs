@@ -20,6 +20,8 @@ pub(crate) struct AttentionLayer<B: Backend> {
     config: Attention,
     rotary_dim: usize,
     place: LayerPlace,
+    /// Its pages are those of the window space.
+    is_window: bool,
     /// Of a pool of E4M3.
     kv_scales: KvScales,
     /// The rows of q, k and v, and of the gates of q's heads.
@@ -67,6 +69,7 @@ pub(super) fn kv_group(config: &Attention) -> KvGroupSpec {
         tensors: 2,
         total_heads: config.num_kv_heads,
         head_dim: config.head_dim,
+        window: config.window,
     }
 }
 
@@ -114,12 +117,14 @@ impl<B: Backend> AttentionLayer<B> {
         };
         let (q_norm, k_norm) = (head_norm(LayerRole::QNorm)?, head_norm(LayerRole::KNorm)?);
         let sinks = sinks.then(|| loader.vector(role(LayerRole::Sinks), num_heads));
+        let place = loader.pool().pages_of(layer);
         let o_bias = o_bias.then(|| role(LayerRole::OBias));
         let out_norm = out_norm.then(|| role(LayerRole::MixerOutNorm));
         Ok(Self {
             config: *config,
             rotary_dim: loader.rotary_dim(config.rope),
-            place: loader.pool().pages_of(layer),
+            place,
+            is_window: loader.pool().groups[place.group].window.is_some(),
             kv_scales: loader.kv_scales(layer)?,
             qkv: loader.pack(&qkv, false)?,
             bias: qkv_bias.then(|| loader.joined(&biases)).transpose()?,
@@ -136,7 +141,7 @@ impl<B: Backend> AttentionLayer<B> {
 
     /// Norm, q, k and v; k and v go to the pool, q stays in the workspace.
     pub(super) fn write(&self, cx: &LayerCx<'_, B>, norm: &B::Buffer) {
-        let (space, batch) = (cx.space, cx.step.batch);
+        let (space, batch) = (cx.space, cx.step.batch_in(self.is_window));
         let rows = batch.num_tokens;
         let qkv = Linear {
             x: &space.normed,
@@ -175,7 +180,7 @@ impl<B: Backend> AttentionLayer<B> {
             q_row_stride: row_stride,
             num_q_heads: self.config.num_heads,
             scale: self.config.scale,
-            batch: cx.step.batch,
+            batch: cx.step.batch_in(self.is_window),
             kv,
             kv_scales: self.kv_scales,
             layer: self.place.ordinal,

@@ -75,6 +75,7 @@ pub(super) fn kv_group(config: &Mla) -> KvGroupSpec {
         tensors: 1,
         total_heads: 1,
         head_dim: config.key_dim(),
+        window: None,
     }
 }
 

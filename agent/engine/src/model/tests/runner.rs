@@ -283,6 +283,7 @@ impl<B: Backend> Runner<B> {
         };
         let step = Step {
             batch: &inputs.batch,
+            window_batch: None,
             kv: &self.kv,
             states: (!self.states.is_empty()).then_some(states),
             logit_rows: &inputs.logit_rows,

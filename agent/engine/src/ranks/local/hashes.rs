@@ -1,29 +1,35 @@
 //! Hashes of pages and states, for observation.
 
+use crate::kvcache::StateSlot;
 use crate::kvcache::group::KvGroups;
-use crate::kvcache::{PageIdx, StateSlot};
 use crate::observe::{PayloadHash, PayloadHasher};
+use crate::ranks::PageSpan;
 use pd_compute::{Backend, ComputeError, DeviceBuffer, KvCutView, KvGroupView, StateView, Ticket};
 use std::ops::Range;
 
-/// Of these slots of a page, over all groups, in queue order.
+/// Of a page's slots, over the groups that it is of, in queue order.
 ///
 /// # Errors
 /// When the device faulted.
 pub(super) fn hash_slots<B: Backend>(
     backend: &B,
     kv: &KvGroups<B>,
-    page: PageIdx,
-    slots: &Range<usize>,
+    span: &PageSpan,
 ) -> Result<PayloadHash, ComputeError> {
     let mut hasher = PayloadHasher::default();
-    for view in kv.views() {
+    for (view, is_window) in kv.spaces() {
+        let page = if is_window {
+            span.window.map(|page| page.0)
+        } else {
+            Some(span.page.0)
+        };
+        let Some(page) = page else { continue };
         for cut in view.cuts.iter() {
-            let start = page.0 as usize * cut.page_stride;
+            let start = page as usize * cut.page_stride;
             let bytes = backend
                 .read(&cut.region.slice(start..start + cut.page_stride))
                 .wait()?;
-            push_cut(&mut hasher, view, cut, bytes.as_bytes(), slots);
+            push_cut(&mut hasher, view, cut, bytes.as_bytes(), &span.slots);
         }
     }
     Ok(hasher.finish())

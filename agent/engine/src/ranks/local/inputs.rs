@@ -20,6 +20,8 @@ pub(super) struct StepBuffers<B: Backend> {
 #[derive(Debug)]
 pub(super) struct StepInputs<B: Backend> {
     pub(super) batch: BatchView<B>,
+    /// The same with pages of the window space, if the model has one.
+    pub(super) window_batch: Option<BatchView<B>>,
     /// `U32 [num_logit_rows]`.
     pub(super) logit_rows: B::Buffer,
     pub(super) num_logit_rows: usize,
@@ -92,18 +94,22 @@ impl<B: Backend> StepBuffers<B> {
         }
         backend.upload(&self.words, words);
         let at = |place: &Range<usize>| self.words.slice(place.clone());
+        let batch = |page_table, out_slots| BatchView {
+            num_tokens: shape.num_tokens,
+            num_seqs: shape.num_seqs,
+            token_ids: at(&places.token_ids),
+            positions: at(&places.positions),
+            q_indptr: at(&places.q_indptr),
+            kv_lens: at(&places.kv_lens),
+            page_table: at(page_table),
+            page_table_stride: shape.page_table_stride,
+            out_slots: at(out_slots),
+        };
         Ok(StepInputs {
-            batch: BatchView {
-                num_tokens: shape.num_tokens,
-                num_seqs: shape.num_seqs,
-                token_ids: at(&places.token_ids),
-                positions: at(&places.positions),
-                q_indptr: at(&places.q_indptr),
-                kv_lens: at(&places.kv_lens),
-                page_table: at(&places.page_table),
-                page_table_stride: shape.page_table_stride,
-                out_slots: at(&places.out_slots),
-            },
+            batch: batch(&places.page_table, &places.out_slots),
+            window_batch: shape
+                .has_window
+                .then(|| batch(&places.window_page_table, &places.window_out_slots)),
             logit_rows: at(&places.logit_rows),
             num_logit_rows: shape.num_logit_rows,
             carried_rows: shape.carries.then(|| at(&places.carried_rows)),

@@ -34,7 +34,7 @@ impl Request {
         }
         let from = kv.len;
         cache.computed(kv, len);
-        cache.commit_new(kv, from, tokens);
+        cache.commit_new(kv, from, true, tokens);
     }
 }
 
