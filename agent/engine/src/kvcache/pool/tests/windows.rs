@@ -381,3 +381,16 @@ fn a_prefix_without_its_window_is_computed_again_into_no_second_page() {
     stand.cache.discard(kv);
     assert!(stand.cache.usage().is_conserved_when_idle());
 }
+
+#[test]
+fn quarantined_windows_are_not_handed_out() {
+    let mut cache = mk_cache(24, 2, 4, false);
+    let kv = cache.begin_received(4, 4).expect("pages");
+    let quarantined = cache.quarantine(kv);
+    assert_eq!(cache.usage().window_pages.quarantined, 2);
+    assert!(cache.begin_received(4, 4).is_none());
+    cache.release(quarantined);
+    let kv = cache.begin_received(4, 4).expect("pages");
+    cache.discard(kv);
+    assert!(cache.usage().is_conserved_when_idle());
+}
