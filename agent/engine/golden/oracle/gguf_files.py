@@ -160,6 +160,8 @@ def write_windows(writer, config):
     writer.add_sliding_window(config.sliding_window)
     writer.add_sliding_window_pattern(config.layer_types.index("full_attention") + 1)
     writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    # Of the tower that published files have beside them.
+    writer.add_uint32("gemma3.mm.tokens_per_image", 256)
 
 
 def write_pieces(writer):

@@ -22,7 +22,7 @@ def make():
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text.CORPUS.splitlines()), model_writer=contents, model_type="bpe", vocab_size=text.VOCAB,
         byte_fallback=True, add_dummy_prefix=False, remove_extra_whitespaces=False, normalization_rule_name="identity",
-        user_defined_symbols=["\n\n", "▁▁", "▁▁▁▁"], minloglevel=2)
+        control_symbols=["<end_of_turn>"], user_defined_symbols=["\n\n", "▁▁", "▁▁▁▁"], minloglevel=2)
     model = sentencepiece.SentencePieceProcessor(model_proto=contents.getvalue())
     pieces = []
     for id in range(model.vocab_size()):

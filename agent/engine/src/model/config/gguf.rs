@@ -30,7 +30,7 @@ pub(crate) fn read_config(gguf: &Gguf) -> Result<(ModelConfig, &'static GgufFami
         value: format!("{architecture:?}"),
         supported: family::gguf_architectures().join(", "),
     })?;
-    let keys = Keys::new(gguf, file.clone(), family, form.architecture);
+    let keys = Keys::new(gguf, file.clone(), family, form);
     let config = (form.config)(&keys)?;
     config.check(&file)?;
     keys.refuse_unknown()?;

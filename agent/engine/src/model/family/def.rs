@@ -40,6 +40,8 @@ pub(crate) struct GgufFamily {
     pub(crate) architecture: &'static str,
     pub(crate) config: fn(&Keys<'_>) -> Result<ModelConfig, ConfigError>,
     pub(crate) names: GgufNames,
+    /// How keys begin, behind the architecture's name, that are of what is beside the decoder.
+    pub(crate) towers: &'static [&'static str],
     /// llama.cpp rotates neighbours in this architecture, so rows of Q and K are stored in pairs.
     pub(crate) permuted_qk: bool,
 }

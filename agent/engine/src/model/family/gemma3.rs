@@ -44,6 +44,7 @@ pub(super) static GEMMA3: FamilyDef = FamilyDef {
         architecture: "gemma3",
         config: gguf_config,
         names: gguf_names,
+        towers: &["vision.", "mm."],
         permuted_qk: false,
     }),
 };

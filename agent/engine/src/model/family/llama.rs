@@ -21,6 +21,7 @@ pub(super) static LLAMA: FamilyDef = FamilyDef {
         architecture: "llama",
         config: |keys| keys.dense_decoder(|attention| attention),
         names: names::gguf,
+        towers: &[],
         permuted_qk: true,
     }),
 };

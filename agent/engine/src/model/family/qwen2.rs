@@ -27,6 +27,7 @@ pub(super) static QWEN2: FamilyDef = FamilyDef {
         architecture: "qwen2",
         config: |keys| keys.dense_decoder(adapt),
         names: names::gguf,
+        towers: &[],
         permuted_qk: false,
     }),
 };

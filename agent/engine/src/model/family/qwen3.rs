@@ -28,6 +28,7 @@ pub(super) static QWEN3: FamilyDef = FamilyDef {
         architecture: "qwen3",
         config: |keys| keys.dense_decoder(adapt),
         names: names::gguf,
+        towers: &[],
         permuted_qk: false,
     }),
 };

@@ -35,6 +35,7 @@ pub(super) static QWEN3_MOE: FamilyDef = FamilyDef {
         architecture: "qwen3moe",
         config: |keys| keys.moe_decoder(qwen3::adapt),
         names: names::gguf,
+        towers: &[],
         permuted_qk: false,
     }),
 };

@@ -7,7 +7,7 @@ use crate::weights::Gguf;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-fn golden(name: &str) -> PathBuf {
+pub(super) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("golden")
         .join(name)

@@ -4,6 +4,7 @@ use crate::model::config::{
     Attention, ConfigError, DenseFfn, Family, Ffn, LayerConfig, Mixer, ModelConfig, MoeFfn, Rope,
     RopeScaling, check, invalid, narrow,
 };
+use crate::model::family::GgufFamily;
 use crate::weights::gguf::{Gguf, MetadataError, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ pub(crate) struct Keys<'a> {
     file: String,
     family: Family,
     architecture: &'static str,
+    towers: &'static [&'static str],
     known: RefCell<BTreeSet<&'static str>>,
 }
 
@@ -55,6 +57,9 @@ fn rope_scaling(keys: &Keys<'_>) -> Result<RopeScaling, ConfigError> {
     }
 }
 
+/// What ends a turn of Gemma's, which its files name by its text alone. llama.cpp looks for it, too.
+const END_OF_TURN: &str = "<end_of_turn>";
+
 fn eos_token_ids(keys: &Keys<'_>) -> Result<Vec<u32>, ConfigError> {
     let mut ids = Vec::new();
     for key in [
@@ -68,23 +73,23 @@ fn eos_token_ids(keys: &Keys<'_>) -> Result<Vec<u32>, ConfigError> {
             ids.push(id);
         }
     }
+    let tokens = keys.read(keys.gguf.metadata().texts("tokenizer.ggml.tokens"))?;
+    let tokens = tokens.unwrap_or_default().iter();
+    let end_of_turn = (0..).zip(tokens).find(|(_, token)| *token == END_OF_TURN);
+    ids.extend(end_of_turn.map(|(id, _)| id).filter(|id| !ids.contains(id)));
     Ok(ids)
 }
 
 // === impl Keys ===
 
 impl<'a> Keys<'a> {
-    pub(super) fn new(
-        gguf: &'a Gguf,
-        file: String,
-        family: Family,
-        architecture: &'static str,
-    ) -> Self {
+    pub(super) fn new(gguf: &'a Gguf, file: String, family: Family, form: &GgufFamily) -> Self {
         Self {
             gguf,
             file,
             family,
-            architecture,
+            architecture: form.architecture,
+            towers: form.towers,
             known: RefCell::default(),
         }
     }
@@ -195,7 +200,9 @@ impl<'a> Keys<'a> {
     pub(super) fn refuse_unknown(&self) -> Result<(), ConfigError> {
         let prefix = format!("{}.", self.architecture);
         let known = self.known.borrow();
-        let is_known = |key: &str| known.contains(key) || NEUTRAL.contains(&key);
+        let is_of_tower = |key: &str| self.towers.iter().any(|tower| key.starts_with(tower));
+        let is_known =
+            |key: &str| known.contains(key) || NEUTRAL.contains(&key) || is_of_tower(key);
         for (key, value) in self.gguf.metadata().iter() {
             let own = key.strip_prefix(&prefix);
             if own.is_some_and(|own| !is_known(own)) && says_something(value) {

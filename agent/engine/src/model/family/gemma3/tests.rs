@@ -1,8 +1,9 @@
 //! A published configuration of Gemma 3, beside what it describes, and the forms that keys have.
 
 use super::*;
-use crate::model::config::RopeScaling;
-use crate::model::family::tests::{published, read};
+use crate::model::config::{RopeScaling, gguf};
+use crate::model::family::tests::{golden, published, read};
+use crate::weights::Gguf;
 
 const NAME: &str = "gemma-3-4b-it";
 
@@ -192,4 +193,20 @@ fn what_the_layers_do_not_compute_is_refused() {
         let message = refusal(key, value);
         assert!(message.contains(expected), "{message}");
     }
+}
+
+/// It names no token that ends a turn, but has one, and a key of a tower.
+#[test]
+fn a_gguf_file_ends_answers_at_the_end_of_a_turn() {
+    let file = Gguf::open(&golden("tiny-gguf/gemma3-q8_0.gguf")).unwrap();
+    let (config, _) = gguf::read_config(&file).unwrap();
+    assert_eq!(config.eos_token_ids, [2, 3]);
+    let windows = config.layers.iter().map(|layer| match layer.mixer {
+        Mixer::Attention(attention) => attention.window,
+        Mixer::Mla(_) | Mixer::GatedDelta(_) => None,
+    });
+    assert_eq!(
+        windows.collect::<Vec<_>>(),
+        [Some(24), Some(24), None, Some(24)]
+    );
 }

@@ -11,6 +11,8 @@ use tokenizers::normalizers::{Prepend, Replace, Sequence};
 
 /// Bytes of the longest piece that is joined from others; SentencePiece's own bound is 16 characters, Gemma's 31.
 const JOINED_MAX: usize = 256;
+/// Ways to make a piece of two, on average; Gemma's have about two.
+const MERGES_PER_TOKEN_MAX: usize = 32;
 
 /// # Errors
 /// Names the key that is missing, or does not fit the pieces.
@@ -41,6 +43,9 @@ fn model(source: &Source<'_>, tokens: &[String]) -> Result<BPE, TokenizerError> 
     let too_many = |_| source.invalid("more tokens than ids".to_owned());
     let count = u32::try_from(tokens.len()).map_err(too_many)?;
     let vocab: Vocab = tokens.iter().cloned().zip(0..count).collect();
+    if vocab.len() != tokens.len() {
+        return Err(source.invalid("a piece is there twice".to_owned()));
+    }
     let unknown = source.read(
         source
             .gguf
@@ -87,6 +92,13 @@ fn merges(source: &Source<'_>, tokens: &[String]) -> Result<Vec<(String, String)
         let pairs = cuts.map(|(at, _)| piece.split_at(at));
         let known = pairs.filter(|(left, right)| pieces.contains(left) && pieces.contains(right));
         merges.extend(known.map(|(left, right)| (*score, left, right)));
+        if merges.len() > MERGES_PER_TOKEN_MAX * tokens.len() {
+            let reason = format!(
+                "its pieces are made of others in more than {} ways",
+                merges.len()
+            );
+            return Err(source.invalid(reason));
+        }
     }
     merges.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| b.1.len().cmp(&a.1.len())));
     let owned = |(_, left, right): (f64, &str, &str)| (left.to_owned(), right.to_owned());
