@@ -242,14 +242,12 @@ impl Recorder {
         }
         let used = pages.total - pages.free - usage.unlocked;
         let used_windows = windows.total - windows.free - usage.unlocked_windows;
-        // Of the space that is fuller, as a share of the pages: what readers compare with the capacity.
-        let used = used.max(used_windows * pages.total / windows.total.max(1));
         set(&gauges.num_used_tokens, used * page_size);
         set(&gauges.max_total_num_tokens, pages.total * page_size);
         set(&gauges.req_pool_rows_used, usage.rows);
-        gauges
-            .token_usage
-            .set(ratio(used as u64, pages.total as u64));
+        let shares = [(used, pages.total), (used_windows, windows.total)];
+        let shares = shares.map(|(used, total)| ratio(used as u64, total as u64));
+        gauges.token_usage.set(shares[0].max(shares[1]));
         let counters = &self.metrics.counters;
         let hit_rate = ratio(counters.cached_tokens.get(), counters.prompt_tokens.get());
         gauges.cache_hit_rate.set(hit_rate);

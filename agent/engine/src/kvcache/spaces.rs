@@ -85,8 +85,13 @@ impl Spaces {
         }
     }
 
-    /// Tokens by which that rises while a sequence of `len` gets `more`.
-    pub(crate) fn growth(self, len: usize, more: usize) -> PerSpace {
-        self.tokens(len + more).saturating_sub(self.tokens(len))
+    /// Tokens for which pages must be free while a sequence of `len` gets `more`. Those of the window that others have as
+    /// well, `shared`, stay theirs when it has left them.
+    pub(crate) fn growth(self, len: usize, more: usize, shared: usize) -> PerSpace {
+        let PerSpace { full, window } = self.tokens(len + more).saturating_sub(self.tokens(len));
+        PerSpace {
+            full,
+            window: (window + shared).min(more.next_multiple_of(self.page_size)),
+        }
     }
 }

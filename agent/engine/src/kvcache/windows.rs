@@ -30,6 +30,7 @@ struct CachedPage {
     page: WindowPageIdx,
     /// Rows that have it.
     locks: u32,
+    /// 0: of the middle of a prompt, where no request has gone on.
     last_use: u64,
     /// Pages before it in the sequence.
     place: usize,
@@ -39,6 +40,8 @@ struct CachedPage {
 #[derive(Debug, Default)]
 pub(crate) struct WindowRow {
     first: usize,
+    /// Places before it are of a prefix that was cached when the request began, so that others may go on there.
+    known: usize,
     pages: VecDeque<RowPage>,
 }
 
@@ -130,6 +133,7 @@ impl Windows {
         let found = prefix[first..end].iter();
         WindowRow {
             first,
+            known: prefix.len(),
             pages: found.map(|&page| self.lock(page)).collect(),
         }
     }
@@ -138,6 +142,7 @@ impl Windows {
     pub(crate) fn begin_received(&self, len: usize) -> WindowRow {
         WindowRow {
             first: self.spaces.first_seen(len),
+            known: 0,
             pages: VecDeque::new(),
         }
     }
@@ -154,6 +159,16 @@ impl Windows {
             }
         }
         reusable
+    }
+
+    /// Pages of a row that other rows have as well: of a prefix that was cached before.
+    pub(crate) fn shared(&self, row: &WindowRow) -> usize {
+        let found = row.pages.iter().take(row.known.saturating_sub(row.first));
+        let is_shared = |page: &&RowPage| match page.owner {
+            RowOwner::Request => false,
+            RowOwner::Cache(beside) => self.cached[&beside].locks > 1,
+        };
+        found.filter(is_shared).count()
     }
 
     /// Additional pages that a row needs to hold `len` tokens.
@@ -185,17 +200,20 @@ impl Windows {
     pub(crate) fn truncate(&mut self, row: &mut WindowRow, end: usize) {
         let kept = end.saturating_sub(row.first).min(row.pages.len());
         let rest = row.pages.split_off(kept);
-        rest.into_iter().rev().for_each(|page| self.give_back(page));
+        let rest = rest.into_iter().rev();
+        rest.for_each(|page| self.give_back(page, self.clock));
     }
 
     /// Returns what no step reads any more of a request whose first `len` tokens steps have computed: those in flight
-    /// compute what follows them.
+    /// compute what follows them. Of what is cached it is evicted first, and so not in place of the ends of prompts,
+    /// unless it was cached before.
     pub(crate) fn leave(&mut self, row: &mut WindowRow, len: usize) {
         let first = self.spaces.first_seen(len);
         self.clock += 1;
         while row.first < first {
             let page = row.pages.pop_front().expect("the row reaches there");
-            self.give_back(page);
+            let used = if row.first < row.known { self.clock } else { 0 };
+            self.give_back(page, used);
             row.first += 1;
         }
     }
@@ -214,7 +232,7 @@ impl Windows {
             let cached = CachedPage {
                 page: own.page,
                 locks: 1,
-                last_use: self.clock,
+                last_use: 0,
                 place,
             };
             self.cached.insert(beside, cached);
@@ -225,7 +243,7 @@ impl Windows {
     pub(crate) fn end(&mut self, row: WindowRow) {
         self.clock += 1;
         let pages = row.pages.into_iter().rev();
-        pages.for_each(|page| self.give_back(page));
+        pages.for_each(|page| self.give_back(page, self.clock));
     }
 
     /// Keeps all of an ended row from use until [`Self::release`].
@@ -255,10 +273,10 @@ impl Windows {
         }
     }
 
-    fn give_back(&mut self, page: RowPage) {
+    fn give_back(&mut self, page: RowPage, used: u64) {
         match page.owner {
             RowOwner::Request => self.pages.free(&[page.page], Owner::Held),
-            RowOwner::Cache(beside) => self.unlock(beside),
+            RowOwner::Cache(beside) => self.unlock(beside, used),
         }
     }
 
@@ -280,12 +298,13 @@ impl Windows {
         }
     }
 
-    fn unlock(&mut self, page: PageIdx) {
+    fn unlock(&mut self, page: PageIdx, used: u64) {
         let cached = self.cached.get_mut(&page).expect("a locked page is there");
         cached.locks -= 1;
+        cached.last_use = cached.last_use.max(used);
         if cached.locks == 0 {
-            cached.last_use = self.clock;
-            self.evictable.insert((self.clock, cached.place, page));
+            let place = (cached.last_use, cached.place, page);
+            self.evictable.insert(place);
         }
     }
 }

@@ -86,7 +86,7 @@ impl Decode {
             .iter()
             .chain(arrived)
             .chain(self.transfer.iter());
-        let next = reqs.map(|req| spaces.growth(req.tokens.len(), reserved_decode_tokens));
+        let next = reqs.map(|req| spaces.growth(req.tokens.len(), reserved_decode_tokens, 0));
         let retractable = self.running.iter().map(|req| req.tokens.len());
         let demand = Demand {
             available: resources.cache.available_tokens(),

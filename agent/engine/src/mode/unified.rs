@@ -131,9 +131,9 @@ impl Mode for Unified {
         self.retract(resources);
         let Resources { cache, step, .. } = resources;
         let spaces = cache.spaces();
-        let promised = self.running.iter().map(|req| {
-            let len = req.tokens.len();
-            spaces.growth(len, self.ratio.expected_len(req))
+        let promised = self.running.actives().map(|Active { req, kv, .. }| {
+            let expected = self.ratio.expected_len(req);
+            spaces.growth(req.tokens.len(), expected, cache.shared_window(kv))
         });
         let promised = promised.sum();
         self.running.reserve(cache);

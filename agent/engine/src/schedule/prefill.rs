@@ -125,7 +125,8 @@ impl<T> PrefillScheduler<T> {
     ) -> Vec<Active<T>> {
         let mut whole = Vec::new();
         if let Some(mut active) = self.chunked.take() {
-            let candidate = candidate(&active.req, active.handed(), 0);
+            let shared = cache.shared_window(&active.kv);
+            let candidate = candidate(&active.req, active.handed(), shared, 0);
             let admission = adder.go_on(candidate);
             let extended = extend(cache, &active.kv, active.handed(), candidate, admission);
             let Some(len) = extended else {
@@ -169,7 +170,7 @@ impl<T> PrefillScheduler<T> {
 /// A row with the request's cached prefix, and pages for the returned number of tokens; or nothing.
 fn start(cache: &mut KvCache, req: &Req, adder: &mut PrefillAdder) -> Option<(ReqKv, usize)> {
     let kv = cache.begin(&req.tokens[..req.cacheable_len()])?;
-    let candidate = candidate(req, kv.len, kv.held_len());
+    let candidate = candidate(req, kv.len, cache.shared_window(&kv), kv.held_len());
     let admission = adder.admit(candidate, cache.available_tokens());
     match extend(cache, &kv, kv.len, candidate, admission) {
         Some(len) => Some((kv, len)),
@@ -205,9 +206,9 @@ fn extend(
     cache.try_extend(kv, from + len).then_some(len)
 }
 
-/// The demand of a request whose tokens before `from` are computed or in flight, and which has pages for `held_len`
-/// more.
-fn candidate(req: &Req, from: usize, held_len: usize) -> Candidate {
+/// The demand of a request whose tokens before `from` are computed or in flight, `shared` of them in pages of its window
+/// that others have as well, and which has pages for `held_len` more.
+fn candidate(req: &Req, from: usize, shared: usize, held_len: usize) -> Candidate {
     let extend_len = req.tokens.len() - from;
     let without_logits = match req.prompt_logprobs_from() {
         Some(first) if first + 1 < req.prompt_len => first.saturating_sub(from),
@@ -215,6 +216,7 @@ fn candidate(req: &Req, from: usize, held_len: usize) -> Candidate {
     };
     Candidate {
         from,
+        shared,
         extend_len,
         held_len,
         remaining_len: req.remaining_len(),

@@ -25,6 +25,8 @@ pub(crate) struct PrefillAdder {
 pub(crate) struct Candidate {
     /// Tokens that are computed or in flight, of which it has the window's pages.
     pub(crate) from: usize,
+    /// Tokens of these whose window's pages others have as well.
+    pub(crate) shared: usize,
     /// Tokens to compute before its next one can be sampled; they begin on a page boundary.
     pub(crate) extend_len: usize,
     /// Of these, the first ones that have pages already: cached ones, computed again for a recurrent state or a window.
@@ -75,9 +77,8 @@ impl PrefillAdder {
     /// Whether `candidate` may start, if `available` slots are free or evictable. All of it must
     /// fit into memory, its answer included, even if only a chunk is computed now.
     pub(crate) fn admit(&mut self, candidate: Candidate, available: PerSpace) -> Admission {
-        let mut whole = self
-            .spaces
-            .growth(candidate.from, self.whole_len(candidate));
+        let len = self.whole_len(candidate);
+        let mut whole = self.spaces.growth(candidate.from, len, candidate.shared);
         whole.full -= candidate.held_len;
         if !(whole + self.promised).fits(available) {
             return Admission::NoTokens;
@@ -92,7 +93,9 @@ impl PrefillAdder {
         if admission == Admission::Whole {
             let now = candidate.extend_len.next_multiple_of(self.spaces.page_size);
             let after = self.whole_len(candidate) - now;
-            self.promised += self.spaces.growth(candidate.from + now, after);
+            self.promised += self
+                .spaces
+                .growth(candidate.from + now, after, candidate.shared);
         }
         admission
     }

@@ -28,7 +28,11 @@ impl RunningBatch {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Req> {
-        self.reqs.iter().map(|active| &active.req)
+        self.actives().map(|active| &active.req)
+    }
+
+    pub(crate) fn actives(&self) -> impl Iterator<Item = &Active> {
+        self.reqs.iter()
     }
 
     pub(crate) fn extend(&mut self, reqs: impl IntoIterator<Item = Active>) {

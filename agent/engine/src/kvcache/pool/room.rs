@@ -24,6 +24,12 @@ impl KvCache {
         }
     }
 
+    /// Tokens of a request's window that others have as well.
+    pub(crate) fn shared_window(&self, kv: &ReqKv) -> usize {
+        let row = self.windows.as_ref().zip(self.req_to_token.window(kv.idx));
+        row.map_or(0, |(windows, row)| windows.shared(row)) * self.page_size()
+    }
+
     /// Additional pages that a request needs to hold `len` tokens.
     pub(crate) fn pages_short(&self, kv: &ReqKv, len: usize) -> PerSpace {
         let has = self.req_to_token.pages(kv.idx).len();

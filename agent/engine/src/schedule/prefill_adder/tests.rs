@@ -37,6 +37,7 @@ fn admit(adder: &mut PrefillAdder, candidate: Candidate, available: usize) -> Ad
 fn mk_candidate(extend_len: usize, remaining_len: usize) -> Candidate {
     Candidate {
         from: 0,
+        shared: 0,
         extend_len,
         held_len: 0,
         remaining_len,
@@ -175,4 +176,15 @@ fn a_window_is_all_that_a_request_needs_of_its_space() {
         mk().admit(behind_its_window, available(0)),
         Admission::Whole
     );
+    let beside_others = Candidate {
+        shared: 32,
+        ..behind_its_window
+    };
+    let admission = |window| mk().admit(beside_others, available(window));
+    assert_eq!(
+        admission(31),
+        Admission::NoTokens,
+        "others keep what it has"
+    );
+    assert_eq!(admission(32), Admission::Whole);
 }

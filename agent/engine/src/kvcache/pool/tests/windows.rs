@@ -1,11 +1,12 @@
 //! Facts about the window space: no page is lost, none is given away that a step reads, and a request goes on behind a
 //! prefix only where the window before its end is there.
 
-use crate::kvcache::WindowPageIdx;
-use crate::kvcache::pool::{KvCache, KvCacheSizes, Quarantined, ReqKv};
+mod stand;
+
+use crate::kvcache::pool::{KvCache, KvCacheSizes};
 use crate::kvcache::spaces::Spaces;
 use proptest::prelude::*;
-use std::collections::{HashMap, VecDeque};
+use stand::{Request, Stand, mk_action};
 
 const PAGE_SIZE: usize = 2;
 
@@ -22,239 +23,6 @@ fn mk_cache(num_pages: usize, num_window_pages: usize, window: usize, radix: boo
         pre_alloc_size: 2,
         radix,
     })
-}
-
-/// What a slot of the window space holds: the entry of the last of these tokens.
-type Slots = HashMap<(WindowPageIdx, usize), Vec<u32>>;
-
-struct Request {
-    id: usize,
-    kv: ReqKv,
-    tokens: Vec<u32>,
-    handed: usize,
-    in_flight: usize,
-}
-
-/// A step over a request's `positions`, with the window's pages from the place `first` on.
-struct Launched {
-    id: usize,
-    from: usize,
-    end: usize,
-    first: usize,
-    pages: Vec<WindowPageIdx>,
-}
-
-/// A cache, and a device that computes steps in the order of their launches, each when it is settled.
-struct Stand {
-    cache: KvCache,
-    window: usize,
-    slots: Slots,
-    live: Vec<Request>,
-    launched: VecDeque<Launched>,
-    quarantined: Vec<Quarantined>,
-    num_requests: usize,
-}
-
-#[derive(Clone, Debug)]
-enum Action {
-    Begin(Vec<u32>),
-    /// The prompt's window is written at once, as a peer does.
-    Receive(Vec<u32>),
-    /// Request, tokens.
-    Launch(usize, usize),
-    Settle,
-    /// Drafts of the last step were wrong.
-    GiveBack(usize),
-    End(usize),
-    Discard(usize),
-    Quarantine(usize),
-    Release,
-    Flush,
-}
-
-fn mk_action() -> impl Strategy<Value = Action> {
-    let which = 0..4usize;
-    let tokens = || prop::collection::vec(0..2u32, 1..24);
-    prop_oneof![
-        3 => tokens().prop_map(Action::Begin),
-        1 => tokens().prop_map(Action::Receive),
-        8 => (which.clone(), 1..9usize).prop_map(|(i, n)| Action::Launch(i, n)),
-        6 => Just(Action::Settle),
-        1 => which.clone().prop_map(Action::GiveBack),
-        2 => which.clone().prop_map(Action::End),
-        1 => which.clone().prop_map(Action::Discard),
-        1 => which.prop_map(Action::Quarantine),
-        1 => Just(Action::Release),
-        1 => Just(Action::Flush),
-    ]
-}
-
-// === impl Stand ===
-
-impl Stand {
-    fn new(num_window_pages: usize, window: usize, radix: bool) -> Self {
-        Self {
-            cache: mk_cache(24, num_window_pages, window, radix),
-            window,
-            slots: Slots::new(),
-            live: Vec::new(),
-            launched: VecDeque::new(),
-            quarantined: Vec::new(),
-            num_requests: 0,
-        }
-    }
-
-    fn push(&mut self, kv: ReqKv, tokens: Vec<u32>) {
-        self.num_requests += 1;
-        self.live.push(Request {
-            id: self.num_requests,
-            handed: kv.len,
-            kv,
-            tokens,
-            in_flight: 0,
-        });
-    }
-
-    fn receive(&mut self, tokens: Vec<u32>) {
-        let len = tokens.len();
-        let Some(mut kv) = self.cache.begin_received(len, len) else {
-            return;
-        };
-        let first = self.cache.spaces().first_seen(len) * PAGE_SIZE;
-        let row = self.cache.req_to_token().window(kv.idx).expect("a window");
-        for position in first..len {
-            let slot = (row.page(position / PAGE_SIZE), position % PAGE_SIZE);
-            self.slots.insert(slot, tokens[..=position].to_vec());
-        }
-        kv.received(len);
-        if self.cache.try_promote(&kv) {
-            // It goes on with one token.
-            self.push(kv, [&tokens[..], &[7]].concat());
-        } else {
-            self.cache.discard(kv);
-        }
-    }
-
-    fn launch(&mut self, i: usize, by: usize) {
-        let Some(request) = self.live.get_mut(i) else {
-            return;
-        };
-        let (from, kv) = (request.handed, &request.kv);
-        let end = (from + by).min(request.tokens.len());
-        if from == end || !self.cache.try_extend(kv, end) {
-            return;
-        }
-        let row = self.cache.req_to_token().window(kv.idx).expect("a window");
-        let first = (from + 1).saturating_sub(self.window) / PAGE_SIZE;
-        let places = first..end.div_ceil(PAGE_SIZE);
-        self.launched.push_back(Launched {
-            id: request.id,
-            from,
-            end,
-            first,
-            pages: places.map(|place| row.page(place)).collect(),
-        });
-        request.handed = end;
-        request.in_flight += 1;
-    }
-
-    fn settle(&mut self) {
-        let Some(step) = self.launched.pop_front() else {
-            return;
-        };
-        let request = self.live.iter_mut().find(|request| request.id == step.id);
-        let request = request.expect("requests end after their steps");
-        let slot = |position: usize| {
-            let page = step.pages[position / PAGE_SIZE - step.first];
-            (page, position % PAGE_SIZE)
-        };
-        for position in step.from..step.end {
-            let entry = request.tokens[..=position].to_vec();
-            self.slots.insert(slot(position), entry);
-        }
-        for position in (step.from + 1).saturating_sub(self.window)..step.end {
-            let seen = self.slots.get(&slot(position)).map(|tokens| &tokens[..]);
-            assert_eq!(
-                seen,
-                Some(&request.tokens[..=position]),
-                "what a window sees"
-            );
-        }
-        request.in_flight -= 1;
-        let Request { kv, tokens, .. } = request;
-        self.cache.computed(kv, step.end);
-        let is_prompt = step.end - step.from > 1;
-        self.cache.commit_new(kv, step.from, is_prompt, tokens);
-        self.cache.leave_window(kv);
-    }
-
-    /// A request of which no step is in flight.
-    fn take(&mut self, i: usize) -> Option<Request> {
-        let is_idle = self
-            .live
-            .get(i)
-            .is_some_and(|request| request.in_flight == 0);
-        is_idle.then(|| self.live.swap_remove(i))
-    }
-
-    fn apply(&mut self, action: Action) {
-        match action {
-            Action::Begin(tokens) => {
-                if let Some(kv) = self.cache.begin(&tokens[..tokens.len() - 1]) {
-                    self.push(kv, tokens);
-                }
-            }
-            Action::Receive(tokens) => self.receive(tokens),
-            Action::Launch(i, by) => self.launch(i, by),
-            Action::Settle => self.settle(),
-            Action::GiveBack(i) => {
-                if let Some(Request {
-                    kv, tokens, handed, ..
-                }) = self.live.get_mut(i)
-                    && *handed == tokens.len()
-                    && self.cache.try_extend(kv, tokens.len() + 3)
-                {
-                    self.cache.give_back(kv, tokens.len(), 0);
-                }
-            }
-            Action::End(i) => {
-                if let Some(Request { kv, tokens, .. }) = self.take(i) {
-                    self.cache.end(kv, &tokens);
-                }
-            }
-            Action::Discard(i) => {
-                if let Some(request) = self.take(i) {
-                    self.cache.discard(request.kv);
-                }
-            }
-            Action::Quarantine(i) => {
-                if let Some(request) = self.take(i) {
-                    self.quarantined.push(self.cache.quarantine(request.kv));
-                }
-            }
-            Action::Release => {
-                if let Some(quarantined) = self.quarantined.pop() {
-                    self.cache.release(quarantined);
-                }
-            }
-            Action::Flush => self.cache.flush(),
-        }
-    }
-
-    fn assert_conserved(&self) {
-        let usage = self.cache.usage();
-        for (counts, cached) in [
-            (usage.pages, usage.locked + usage.unlocked),
-            (
-                usage.window_pages,
-                usage.locked_windows + usage.unlocked_windows,
-            ),
-        ] {
-            let sum = counts.free + counts.held + counts.cached + counts.quarantined;
-            assert_eq!(sum, counts.total);
-            assert_eq!(counts.cached, cached);
-        }
-    }
 }
 
 proptest! {
@@ -360,6 +128,73 @@ fn the_end_of_a_prefix_outlives_its_beginning() {
         stand.cache.discard(kv);
     }
     assert!(stand.cache.usage().is_conserved_when_idle());
+}
+
+#[test]
+fn a_long_prompt_takes_no_window_from_the_ends_of_others() {
+    let mut stand = Stand::new(16, 4, true);
+    let tokens: Vec<u32> = (0..9).collect();
+    let request = computed(&mut stand, &tokens, 9);
+    stand.cache.end(request.kv, &tokens);
+    let long: Vec<u32> = (100..130).collect();
+    let other = computed(&mut stand, &long, 4);
+    stand.cache.end(other.kv, &long);
+    for (tokens, len) in [(&tokens, 8), (&long, 28)] {
+        let kv = stand
+            .cache
+            .begin(&tokens[..tokens.len() - 1])
+            .expect("a row");
+        assert_eq!(kv.len, len, "the window at its end is there");
+        stand.cache.discard(kv);
+    }
+    assert!(stand.cache.usage().is_conserved_when_idle());
+}
+
+#[test]
+fn what_others_have_as_well_is_shared_until_the_window_has_left_it() {
+    let mut stand = Stand::new(20, 4, true);
+    let tokens: Vec<u32> = (0..9).collect();
+    let request = computed(&mut stand, &tokens, 9);
+    stand.cache.end(request.kv, &tokens);
+    let alone = stand.cache.begin(&tokens).expect("a row");
+    assert_eq!(stand.cache.shared_window(&alone), 0);
+    let mut other = computed(&mut stand, &tokens, 9);
+    assert_eq!(
+        stand.cache.shared_window(&alone),
+        2,
+        "6 and 7: the other has left what is before"
+    );
+    other.tokens.extend(20..30);
+    stand.live.push(other);
+    stand.launch(0, 10);
+    stand.settle();
+    assert_eq!(stand.cache.shared_window(&alone), 0);
+    let other = stand.live.pop().expect("it was pushed");
+    assert_eq!(stand.cache.shared_window(&other.kv), 0);
+    for kv in [alone, other.kv] {
+        stand.cache.discard(kv);
+    }
+    assert!(stand.cache.usage().is_conserved_when_idle());
+}
+
+/// Where a second prompt parted from it, a third may, too.
+#[test]
+fn the_window_where_prompts_part_is_kept_like_those_at_their_ends() {
+    let mut stand = Stand::new(12, 4, true);
+    let [first, second] = [0, 50].map(|end| (0..8).chain(end + 8..end + 17).collect::<Vec<u32>>());
+    for tokens in [&first, &second] {
+        let request = computed(&mut stand, tokens, 4);
+        stand.cache.end(request.kv, tokens);
+    }
+    let long: Vec<u32> = (100..140).collect();
+    let other = computed(&mut stand, &long, 4);
+    stand.cache.end(other.kv, &long);
+    let kv = stand
+        .cache
+        .begin(&[&first[..8], &[99, 99]].concat())
+        .expect("a row");
+    assert_eq!(kv.len, 8, "the window of what all begin with is there");
+    stand.cache.discard(kv);
 }
 
 #[test]
