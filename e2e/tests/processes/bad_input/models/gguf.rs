@@ -212,7 +212,7 @@ fn other_models() -> Result<Vec<Damaged>> {
             "another architecture",
             &[
                 "general.architecture is \"rwkv7\"",
-                "supported: llama, qwen2, qwen3, qwen3moe",
+                "supported: gemma3, llama, qwen2, qwen3, qwen3moe",
             ],
             behind("general.architecture", 12, b"rwkv7"),
         )?,
