@@ -247,18 +247,19 @@ fn qkv_becomes_queries_and_cached_keys_and_values<D: Device>(device: &D) {
     }
 }
 
+const SMALL_POOL: KvShape = KvShape {
+    num_pages: 5,
+    page_size: 3,
+    num_kv_heads: 2,
+    head_dim: 8,
+    num_layers: 2,
+};
+
 fn pages_come_back_from_the_host_as_they_went<D: Device>(device: &D) {
     for dtype in DTYPES {
-        let shape = KvShape {
-            num_pages: 5,
-            page_size: 3,
-            num_kv_heads: 2,
-            head_dim: 8,
-            num_layers: 2,
-        };
         assert_eq!(
-            pages::there_and_back(&device.start(dtype, false), &shape, dtype),
-            pages::there_and_back(&reference(), &shape, dtype)
+            pages::there_and_back(&device.start(dtype, false), &SMALL_POOL, dtype),
+            pages::there_and_back(&reference(), &SMALL_POOL, dtype)
         );
     }
 }

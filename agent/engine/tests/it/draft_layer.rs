@@ -163,11 +163,8 @@ fn decode_drafts_what_one_engine_drafts() {
 }
 
 fn all_of(pair: &Pair, requests: &[GenerateRequest]) -> Vec<Answer> {
-    let rooms = requests.iter().zip(1..);
-    let streams: Vec<_> = rooms
-        .map(|(request, room)| pair.submit(request, room))
-        .collect();
-    let answers = streams.into_iter().map(|(prefill, decode)| {
+    let streams = pair.submit_all(requests).into_iter();
+    let answers = streams.map(|(prefill, decode)| {
         collect(prefill);
         collect(decode)
     });

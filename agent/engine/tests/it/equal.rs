@@ -156,11 +156,7 @@ fn kept_in_host_memory(model: &str) {
             ..config
         }
     });
-    let streams: Vec<_> = requests
-        .iter()
-        .zip(1..)
-        .map(|(request, room)| pair.submit(request, room))
-        .collect();
+    let streams = pair.submit_all(&requests);
     for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
         let expected = alone_on(model, request);
         assert_same(&merge(collect(prefill), collect(decode)), &expected);

@@ -72,6 +72,17 @@ impl Pair {
         let decode = self.decode.submit(request).expect("a valid request");
         (prefill, decode)
     }
+
+    /// As [`Self::submit`], of all before any stream is read; rooms count from 1.
+    pub(crate) fn submit_all(
+        &self,
+        requests: &[GenerateRequest],
+    ) -> Vec<(RequestStream, RequestStream)> {
+        let rooms = requests.iter().zip(1..);
+        rooms
+            .map(|(request, room)| self.submit(request, room))
+            .collect()
+    }
 }
 
 fn mk_transfer(transport: TransportChoice) -> TransferConfig {

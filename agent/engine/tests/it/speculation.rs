@@ -73,11 +73,7 @@ fn a_pair_that_speculates_gives_what_one_engine_gives_without_even_when_pages_ru
                 ..config
             }
         });
-        let streams: Vec<_> = requests
-            .iter()
-            .zip(1..)
-            .map(|(request, room)| pair.submit(request, room))
-            .collect();
+        let streams = pair.submit_all(&requests);
         for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
             collect(prefill);
             assert_same(&collect(decode), &alone_on(model, request));
@@ -121,11 +117,7 @@ fn a_pair_drafts_by_a_model_on_decode_alone() {
             ..config
         }
     });
-    let streams: Vec<_> = requests
-        .iter()
-        .zip(1..)
-        .map(|(request, room)| pair.submit(request, room))
-        .collect();
+    let streams = pair.submit_all(&requests);
     for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
         collect(prefill);
         assert_same(&collect(decode), &alone_on(LLAMA, request));

@@ -201,11 +201,7 @@ fn a_pair_in_little_memory_gives_the_answers_of_one_engine() {
         let requests: Vec<_> = (0..6)
             .map(|seed| mk(&mk_prompt(seed % 4, 130), 40))
             .collect();
-        let streams: Vec<_> = requests
-            .iter()
-            .zip(1..)
-            .map(|(request, room)| pair.submit(request, room))
-            .collect();
+        let streams = pair.submit_all(&requests);
         for ((prefill, decode), request) in streams.into_iter().zip(&requests) {
             let first = collect(prefill).token_ids;
             let answer = collect(decode);

@@ -127,16 +127,9 @@ pub(super) fn attention_reads_e4m3_as_the_cpus_does<D: Device>(device: &D) {
 pub(super) fn pages_and_bits_of_e4m3_stay_what_they_are<D: Device>(device: &D) {
     for subject in takers(device, true) {
         let dtype = subject.dtype();
-        let shape = KvShape {
-            num_pages: 5,
-            page_size: 3,
-            num_kv_heads: 2,
-            head_dim: 8,
-            num_layers: 2,
-        };
         assert_eq!(
-            pages::there_and_back(&subject, &shape, KV),
-            pages::there_and_back(&reference(), &shape, KV)
+            pages::there_and_back(&subject, &super::SMALL_POOL, KV),
+            pages::there_and_back(&reference(), &super::SMALL_POOL, KV)
         );
         for head_dim in [64, 80] {
             let run = |page_size, seqs: &[(usize, usize)]| {
