@@ -16,6 +16,8 @@ const CACHED_WINDOWS_PER_REQUEST: usize = 4;
 struct Use {
     spaces: Spaces,
     window: usize,
+    /// Longest request, where a flag says so.
+    context: usize,
     /// Longest chunk of a prompt; its pages go back once it is computed.
     chunk: Option<usize>,
     requests: usize,
@@ -115,6 +117,9 @@ impl Use {
                 window: Some(window),
             },
             window,
+            context: config
+                .context_length
+                .map_or(usize::MAX, |length| length as usize),
             chunk: match config.mode {
                 DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => {
                     config.chunked_prefill_size.map(|len| len as usize)
@@ -140,18 +145,23 @@ impl Use {
         })
     }
 
+    /// Tokens of the window space that the longest request has between its steps.
+    fn each(&self) -> usize {
+        self.spaces.tokens(self.context).window
+    }
+
     /// Of the full space's tokens.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     fn share(&self) -> f64 {
-        let each = self.spaces.tokens(usize::MAX).window;
-        each as f64 / (each + TOKENS_BEYOND_WINDOW) as f64
+        let each = self.each();
+        let beyond = TOKENS_BEYOND_WINDOW.min(self.context - each);
+        each as f64 / (each + beyond) as f64
     }
 
     /// More would stay unused: each request has its window, two chunks are in flight, and prefixes are cached.
     fn most(&self) -> usize {
-        let each = self.spaces.tokens(usize::MAX).window;
         let chunks = self.chunk.map_or(0, |chunk| 2 * chunk);
-        let tokens = (self.requests + self.cached) * each + chunks + self.drafts;
+        let tokens = (self.requests + self.cached) * self.each() + chunks + self.drafts;
         tokens.div_ceil(self.spaces.page_size)
     }
 }

@@ -61,6 +61,26 @@ fn a_pool_for_many_requests_has_windows_for_those_that_it_holds() {
 }
 
 #[test]
+fn requests_that_are_no_longer_than_their_window_need_as_much_of_each_space() {
+    let config = EngineConfig {
+        context_length: Some(1024),
+        max_running_requests: 256,
+        ..mk_config()
+    };
+    let PerSpace { full, window } = tokens(&config, 16 << 30);
+    assert_eq!((full, window), (123_360, 123_360));
+    let somewhat_longer = EngineConfig {
+        context_length: Some(1024 + 2 * 16 + 32),
+        ..config
+    };
+    let PerSpace { full, window } = tokens(&somewhat_longer, 16 << 30);
+    assert!(
+        window.abs_diff(full * 1056 / 1088) <= 16,
+        "{window} of {full}"
+    );
+}
+
+#[test]
 fn a_ratio_is_held() {
     let config = EngineConfig {
         swa_full_tokens_ratio: Some(0.5),
