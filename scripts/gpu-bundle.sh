@@ -11,12 +11,15 @@ rm -rf "$folder"
 mkdir -p "$folder/models/tiny-gguf"
 for bin in pd-agent pd-router gpu-agents gpu-proof gpu-bench; do strip -o "$folder/$bin" "$release/$bin"; done
 golden=agent/engine/golden
-cp -r $golden/tiny-llama $golden/tiny-qwen3 "$folder/models"
-rm "$folder"/models/*/golden.safetensors
+models=(llama qwen2 qwen3 gemma3 mistral-full-fp8 qwen3-moe qwen3-moe-fp8 qwen3-5 qwen3-5-moe qwen3-next
+    gpt-oss-mxfp4 deepseek-v2 deepseek-v3 deepseek-v3-fp8)
+cp -r "${models[@]/#/$golden/tiny-}" "$folder/models"
+rm "$folder"/models/*/{golden,kv}.safetensors
+cp -r $golden/published "$folder/models"
 cp $golden/tiny-gguf/{llama-q4_0,llama-k,qwen3-q8_0}.gguf "$folder/models/tiny-gguf"
 strip -o "$folder/model-speed" "$release/examples/model-speed"
 cp scripts/test-gpu.sh bench/gpu/{run,peer}.py "$folder"
-tar -C "$(dirname "$folder")" -c --owner=0 --group=0 "$(basename "$folder")" | xz -T0 >"$archive"
+tar -C "$(dirname "$folder")" -c --owner=0 --group=0 "$(basename "$folder")" | xz -9 >"$archive"
 
 du -h "$folder"/* "$archive"
 bytes=$(stat -c %s "$archive")

@@ -1,9 +1,11 @@
 """transformers with torch in the shapes that model-speed measures, on the same device: what a user has at hand.
 
-usage: peer.py OUT_JSON [MODEL …]      MODEL: Qwen3-0.6B, Qwen3-4B, Qwen3-8B (all three), tiny
+usage: peer.py OUT_JSON [MODEL …]      MODEL: Qwen3-0.6B, Qwen3-4B, Qwen3-8B (all three), tiny; NAME:LAYERS of a folder
+                                       in `models/published` beside this file
 """
 
 import json
+import pathlib
 import statistics
 import sys
 import time
@@ -21,18 +23,36 @@ SHAPES = {
     "Qwen3-8B": (36, 4096, 12288, 32, 8, 128, 151936, False),
     "tiny": (2, 128, 256, 4, 2, 64, 512, True),
 }
+PUBLISHED = pathlib.Path(__file__).with_name("models") / "published"
 DECODES, PROMPTS, BEFORE, WARM, STEPS = [1, 8, 64, 256], [2048, 8192, 32768], 128, 8, 32
 
 
-def make(name, device):
+def dense(name):
     layers, hidden, intermediate, q_heads, kv_heads, head_dim, vocab, tied = SHAPES[name]
-    config = transformers.Qwen3Config(
+    return transformers.Qwen3Config(
         num_hidden_layers=layers, hidden_size=hidden, intermediate_size=intermediate, num_attention_heads=q_heads,
         num_key_value_heads=kv_heads, head_dim=head_dim, vocab_size=vocab, tie_word_embeddings=tied,
         max_position_embeddings=40960)
+
+
+def published(name):
+    """The language model's first layers, unquantised: what transformers has no kernels for, it expands."""
+    model, layers = name.split(":")
+    config = json.loads((PUBLISHED / model / "config.json").read_text())
+    text = config.pop("text_config", config)
+    text["num_hidden_layers"] = int(layers)
+    text.pop("quantization_config", None)
+    text.pop("auto_map", None)
+    if "layer_types" in text:
+        text["layer_types"] = text["layer_types"][:int(layers)]
+    return transformers.AutoConfig.for_model(**text)
+
+
+def make(name, device):
     torch.set_default_dtype(torch.bfloat16)
+    config = dense(name) if name in SHAPES else published(name)
     with torch.device(device):
-        return transformers.Qwen3ForCausalLM(config).eval()
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
 
 
 def timed(device, run):

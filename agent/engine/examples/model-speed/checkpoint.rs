@@ -1,29 +1,52 @@
 //! Checkpoints in the shapes of real models, with generated weights.
 
+use crate::published;
 use pd_compute_proof::speed::fill_with_noise;
 use serde_json::{Map, Value, json};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+/// Longest context of the dense checkpoints, in tokens.
+pub(crate) const CONTEXT: usize = 40_960;
+/// Random bytes that are written repeatedly.
+const BLOCK_BYTES: usize = 16 << 20;
+/// Of 32 codes in MXFP4: 2^-6.
+const MXFP4_SCALE: u8 = 121;
+
+/// What a folder as Hugging Face has them holds, without its bytes.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) name: String,
+    pub(crate) config: Value,
+    pub(crate) tensors: Vec<Tensor>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    /// As safetensors spells it.
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<usize>,
+}
+
 /// A dense Qwen3's sizes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) name: &'static str,
-    pub(crate) layers: usize,
-    pub(crate) hidden: usize,
-    pub(crate) intermediate: usize,
-    pub(crate) q_heads: usize,
-    pub(crate) kv_heads: usize,
-    pub(crate) head_dim: usize,
-    pub(crate) vocab: usize,
+struct Dense {
+    name: &'static str,
+    layers: usize,
+    hidden: usize,
+    intermediate: usize,
+    q_heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    vocab: usize,
     /// The LM head is the embedding.
-    pub(crate) tied: bool,
+    tied: bool,
 }
 
 /// Source: the models' config.json; the last is for trying the program.
-pub(crate) const SHAPES: [Shape; 4] = [
-    Shape {
+const DENSE: [Dense; 4] = [
+    Dense {
         name: "Qwen3-0.6B",
         layers: 28,
         hidden: 1024,
@@ -34,7 +57,7 @@ pub(crate) const SHAPES: [Shape; 4] = [
         vocab: 151_936,
         tied: true,
     },
-    Shape {
+    Dense {
         name: "Qwen3-4B",
         layers: 36,
         hidden: 2560,
@@ -45,7 +68,7 @@ pub(crate) const SHAPES: [Shape; 4] = [
         vocab: 151_936,
         tied: true,
     },
-    Shape {
+    Dense {
         name: "Qwen3-8B",
         layers: 36,
         hidden: 4096,
@@ -56,7 +79,7 @@ pub(crate) const SHAPES: [Shape; 4] = [
         vocab: 151_936,
         tied: false,
     },
-    Shape {
+    Dense {
         name: "tiny",
         layers: 2,
         hidden: 128,
@@ -69,27 +92,53 @@ pub(crate) const SHAPES: [Shape; 4] = [
     },
 ];
 
-/// Longest context of the generated checkpoints, in tokens.
-pub(crate) const CONTEXT: usize = 40_960;
-/// Random bytes that are written repeatedly.
-const BLOCK_BYTES: usize = 16 << 20;
+// === impl Tensor ===
 
-// === impl Shape ===
-
-impl Shape {
-    /// Elements of the linears that a step multiplies every token with, without the LM head.
-    pub(crate) fn layer_elements(&self) -> usize {
-        let attention = self.hidden * self.head_dim * 2 * (self.q_heads + self.kv_heads);
-        self.layers * (attention + 3 * self.hidden * self.intermediate)
+impl Tensor {
+    pub(crate) fn bytes(&self) -> usize {
+        let element = match self.dtype.as_str() {
+            "F32" => 4,
+            "BF16" => 2,
+            _ => 1,
+        };
+        element * self.shape.iter().product::<usize>()
     }
 
-    pub(crate) fn head_elements(&self) -> usize {
-        self.vocab * self.hidden
+    /// Values of which nothing grows: norms of one, small scales, small noise.
+    fn write(&self, noise: &[u8], file: &mut impl Write) -> io::Result<()> {
+        let is_norm = self.shape.len() == 1 && self.name.contains("norm");
+        let one: &[u8] = match self.dtype.as_str() {
+            "U8" if self.name.ends_with("_scales") => &[MXFP4_SCALE],
+            "F32" if is_norm => &[0, 0, 0x80, 0x3f],
+            "BF16" if is_norm => &[0x80, 0x3f],
+            _ => {
+                let mut left = self.bytes();
+                while left > 0 {
+                    let part = left.min(noise.len());
+                    file.write_all(&noise[..part])?;
+                    left -= part;
+                }
+                return Ok(());
+            }
+        };
+        file.write_all(&one.repeat(self.bytes() / one.len()))
+    }
+}
+
+// === impl Checkpoint ===
+
+impl Checkpoint {
+    /// `NAME`, or `NAME:LAYERS` for the first layers of a published model.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let dense = DENSE.iter().find(|dense| dense.name == name);
+        dense
+            .map(Dense::checkpoint)
+            .or_else(|| published::named(name))
     }
 
-    /// Bytes of K and V of a token in bfloat16.
-    pub(crate) fn token_bytes(&self) -> usize {
-        self.layers * self.kv_heads * self.head_dim * 2 * 2
+    /// Those of dense Qwen3.
+    pub(crate) fn all_dense() -> Vec<Self> {
+        DENSE[..3].iter().map(Dense::checkpoint).collect()
     }
 
     /// Writes a folder as Hugging Face has them; the tokenizer's files come from `tokenizer`.
@@ -105,8 +154,43 @@ impl Shape {
         ] {
             fs::copy(tokenizer.join(file), folder.join(file))?;
         }
-        fs::write(folder.join("config.json"), self.config().to_string())?;
+        fs::write(folder.join("config.json"), self.config.to_string())?;
         self.write_weights(&folder.join("model.safetensors"))
+    }
+
+    fn write_weights(&self, path: &Path) -> io::Result<()> {
+        let mut header = Map::new();
+        let mut end = 0;
+        for tensor in &self.tensors {
+            let start = end;
+            end += tensor.bytes();
+            let entry =
+                json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end]});
+            header.insert(tensor.name.clone(), entry);
+        }
+        let mut header = Value::from(header).to_string().into_bytes();
+        header.resize(header.len().next_multiple_of(8), b' ');
+        let mut file = BufWriter::with_capacity(BLOCK_BYTES, File::create(path)?);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        let mut noise = vec![0; BLOCK_BYTES];
+        fill_with_noise(&mut noise);
+        for tensor in &self.tensors {
+            tensor.write(&noise, &mut file)?;
+        }
+        file.flush()
+    }
+}
+
+// === impl Dense ===
+
+impl Dense {
+    fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            name: self.name.to_owned(),
+            config: self.config(),
+            tensors: self.tensors(),
+        }
     }
 
     fn config(&self) -> Value {
@@ -121,8 +205,7 @@ impl Shape {
         })
     }
 
-    /// Name and shape of every tensor.
-    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+    fn tensors(&self) -> Vec<Tensor> {
         let (q, kv) = (self.q_heads * self.head_dim, self.kv_heads * self.head_dim);
         let (hidden, wide) = (self.hidden, self.intermediate);
         let mut tensors = vec![("model.embed_tokens".to_owned(), vec![self.vocab, hidden])];
@@ -147,40 +230,11 @@ impl Shape {
         if !self.tied {
             tensors.push(("lm_head".to_owned(), vec![self.vocab, hidden]));
         }
-        tensors
-    }
-
-    fn write_weights(&self, path: &Path) -> io::Result<()> {
-        let tensors = self.tensors();
-        let bytes_of = |shape: &[usize]| 2 * shape.iter().product::<usize>();
-        let mut header = Map::new();
-        let mut end = 0;
-        for (name, shape) in &tensors {
-            let start = end;
-            end += bytes_of(shape);
-            let entry = json!({"dtype": "BF16", "shape": shape, "data_offsets": [start, end]});
-            header.insert(format!("{name}.weight"), entry);
-        }
-        let mut header = Value::from(header).to_string().into_bytes();
-        header.resize(header.len().next_multiple_of(8), b' ');
-        let mut file = BufWriter::with_capacity(BLOCK_BYTES, File::create(path)?);
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(&header)?;
-        let mut block = vec![0; BLOCK_BYTES];
-        fill_with_noise(&mut block);
-        for (_, shape) in &tensors {
-            let mut left = bytes_of(shape);
-            if shape.len() == 1 {
-                // A norm of one.
-                file.write_all(&[0x80, 0x3f].repeat(left / 2))?;
-                continue;
-            }
-            while left > 0 {
-                let part = left.min(block.len());
-                file.write_all(&block[..part])?;
-                left -= part;
-            }
-        }
-        file.flush()
+        let of = |(name, shape)| Tensor {
+            name: format!("{name}.weight"),
+            dtype: "BF16".to_owned(),
+            shape,
+        };
+        tensors.into_iter().map(of).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Speed of whole models in the shapes of Qwen3, through the scheduler, as users see it: decode
+//! Speed of whole models in the shapes of real ones, through the scheduler, as users see it: decode
 //! steps at several batch sizes, prompts of several lengths, and start times, each with the bound
 //! that the same run measured. Weights are generated, in the right size.
 
@@ -6,27 +6,32 @@
 
 mod checkpoint;
 mod measure;
+mod published;
+mod work;
 
-use checkpoint::{SHAPES, Shape};
+use checkpoint::Checkpoint;
 use measure::{Measured, measure};
 use pd_compute::cuda::driver::Driver;
 use pd_compute_proof::speed::{Bounds, bounds};
 use pd_engine::engine::Device;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-const USAGE: &str = "usage: model-speed TOKENIZER_FOLDER OUT_JSON [--device cuda|cpu] [--models NAME,…] [--scratch FOLDER]
+const USAGE: &str = "usage: model-speed TOKENIZER_FOLDER OUT_JSON [--device cuda|cpu] [--models NAME,…] [--only TEXT] [--scratch FOLDER]
   TOKENIZER_FOLDER  a Hugging Face folder, whose tokenizer is used
-  --models          of Qwen3-0.6B, Qwen3-4B, Qwen3-8B, tiny (all but the last)
+  --models          of Qwen3-0.6B, Qwen3-4B, Qwen3-8B (these, unless named), tiny, qwen3-30b-a3b, qwen3.5-27b,
+                    qwen3.5-35b-a3b, deepseek-v2-lite, gpt-oss-20b; NAME:LAYERS has the first layers of the last five
+  --only            decodes and prompts with this in their names
   --scratch         where checkpoints are made, one at a time (up to 17 GB); the folder for temporary files";
 
 struct Args {
     tokenizer: PathBuf,
     out: PathBuf,
     cuda: bool,
-    models: Vec<Shape>,
+    models: Vec<Checkpoint>,
+    only: String,
     scratch: PathBuf,
 }
 
@@ -61,7 +66,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         tokenizer,
         out,
         cuda: true,
-        models: SHAPES[..3].to_vec(),
+        models: Checkpoint::all_dense(),
+        only: String::new(),
         scratch: std::env::temp_dir(),
     };
     while let Some(flag) = words.next() {
@@ -71,14 +77,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         match flag.as_str() {
             "--device" if value == "cpu" || value == "cuda" => args.cuda = value == "cuda",
             "--models" => {
-                let shape = |name: &str| {
-                    let shape = SHAPES.iter().find(|shape| shape.name == name);
-                    shape
-                        .copied()
-                        .ok_or_else(|| format!("no model is named {name:?}"))
+                let model = |name: &str| {
+                    Checkpoint::named(name).ok_or_else(|| format!("no model is named {name:?}"))
                 };
-                args.models = value.split(',').map(shape).collect::<Result<_, _>>()?;
+                args.models = value.split(',').map(model).collect::<Result<_, _>>()?;
             }
+            "--only" => args.only = value,
             "--scratch" => args.scratch = value.into(),
             _ => return Err(format!("{flag} {value} is not known")),
         }
@@ -114,28 +118,36 @@ fn run(args: &Args, driver: Option<Arc<dyn Driver>>) -> Result<(), Box<dyn std::
     let name = driver
         .as_ref()
         .map_or("cpu", |driver| &driver.device().name);
-    let mut models = Vec::new();
-    for shape in &args.models {
-        let folder = args.scratch.join(format!("pdserve-{}", shape.name));
-        let found = one(shape, &folder, &args.tokenizer, driver.as_ref(), bounds);
+    let (mut models, mut failed) = (Vec::new(), Vec::new());
+    let wanted = |what: &str| what.contains(&args.only);
+    for model in &args.models {
+        let folder = args.scratch.join(format!("pdserve-{}", model.name));
+        let measured = |report: &mut dyn FnMut(Measured)| {
+            model.write(&folder, &args.tokenizer)?;
+            measure(model, &folder, &|| device(driver.as_ref()), &wanted, report)
+        };
+        let found = listed(model, bounds, measured);
         // A checkpoint is as large as the disk may be.
         std::fs::remove_dir_all(&folder)?;
-        models.push(json!({"model": shape.name, "measured": found?}));
+        match found {
+            Ok(found) => models.push(json!({"model": model.name, "measured": found})),
+            Err(error) => {
+                println!("{}: {error}", model.name);
+                failed.push(model.name.as_str());
+            }
+        }
         let result = json!({"device": name, "bounds": bounds, "models": models});
         std::fs::write(&args.out, format!("{result:#}\n"))?;
     }
-    Ok(())
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("not measured: {}", failed.join(", ")).into())
+    }
 }
 
-fn one(
-    shape: &Shape,
-    folder: &Path,
-    tokenizer: &Path,
-    driver: Option<&Arc<dyn Driver>>,
-    bounds: Option<Bounds>,
-) -> Result<Vec<Value>, Box<dyn std::error::Error>> {
-    shape.write(folder, tokenizer)?;
-    let device = || match driver {
+fn device(driver: Option<&Arc<dyn Driver>>) -> Device {
+    match driver {
         Some(driver) => Device::Cuda {
             driver: driver.clone(),
             mem_fraction_static: 0.9,
@@ -146,16 +158,24 @@ fn one(
             threads: None,
             kv_memory_bytes: 1 << 30,
         },
-    };
+    }
+}
+
+/// What is measured of a model, printed as it comes.
+fn listed(
+    model: &Checkpoint,
+    bounds: Option<Bounds>,
+    measured: impl FnOnce(&mut dyn FnMut(Measured)) -> Result<(), Box<dyn std::error::Error>>,
+) -> Result<Vec<Value>, Box<dyn std::error::Error>> {
     let mut found = Vec::new();
-    measure(shape, folder, &device, &mut |line: Measured| {
+    measured(&mut |line: Measured| {
         let share = bounds.and_then(|bounds| line.share(bounds));
         let of = share.map_or(String::new(), |share| {
             format!("{:5.1} % of the bound", 100.0 * share)
         });
         println!(
-            "{:12} {:28} {:10.3} ms  {of}",
-            shape.name, line.what, line.ms
+            "{:18} {:28} {:10.3} ms  {of}",
+            model.name, line.what, line.ms
         );
         found
             .push(json!({"what": line.what, "ms": line.ms, "p99_ms": line.p99_ms, "share": share}));

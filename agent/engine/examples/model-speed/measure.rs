@@ -1,6 +1,6 @@
 //! The requests that an engine is measured with, and their durations.
 
-use crate::checkpoint::{CONTEXT, Shape};
+use crate::checkpoint::{CONTEXT, Checkpoint};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute_proof::speed::Bounds;
 use pd_engine::engine::{
@@ -31,8 +31,8 @@ pub(crate) struct Measured {
 
 enum Work {
     /// Bytes that a step reads.
-    Reads(usize),
-    Multiplies(usize),
+    Reads(f64),
+    Multiplies(f64),
     Unknown,
 }
 
@@ -40,25 +40,26 @@ enum Work {
 
 impl Measured {
     /// The share of the best that the device was measured to do.
-    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
     pub(crate) fn share(&self, bounds: Bounds) -> Option<f64> {
         let seconds = self.ms / 1e3;
         match self.work {
-            Work::Reads(bytes) => Some(bytes as f64 / seconds / 1e9 / bounds.gb_per_s),
-            Work::Multiplies(flops) => Some(flops as f64 / seconds / 1e12 / bounds.tflop_per_s),
+            Work::Reads(bytes) => Some(bytes / seconds / 1e9 / bounds.gb_per_s),
+            Work::Multiplies(flops) => Some(flops / seconds / 1e12 / bounds.tflop_per_s),
             Work::Unknown => None,
         }
     }
 }
 
-/// Starts engines over the checkpoint in `folder`; `report` receives each result as it is measured.
+/// Starts engines over the checkpoint in `folder`; `report` receives each result as it is measured, of decodes and prompts
+/// those that are `wanted` by name.
 ///
 /// # Errors
 /// When an engine does not start or takes a request wrongly.
 pub(crate) fn measure(
-    shape: &Shape,
+    model: &Checkpoint,
     folder: &Path,
     device: &dyn Fn() -> Device,
+    wanted: &dyn Fn(&str) -> bool,
     report: &mut dyn FnMut(Measured),
 ) -> Result<(), Box<dyn Error>> {
     let config = || EngineConfig {
@@ -71,32 +72,45 @@ pub(crate) fn measure(
         device: device(),
         ..EngineConfig::new(folder)
     };
-    for what in ["start, files read first", "start, files in memory"] {
+    let mut start = |what: &str| {
         let started = Instant::now();
-        drop(Engine::start(config())?);
+        let engine = Engine::start(config())?;
         report(Measured {
             what: what.to_owned(),
             ms: ms(started.elapsed()),
             p99_ms: None,
             work: Work::Unknown,
         });
-    }
-    let engine = Engine::start(config())?;
+        Ok::<_, Box<dyn Error>>(engine)
+    };
+    drop(start("start, files read first")?);
+    let engine = start("start, files in memory")?;
     let capacity = engine.info().max_total_tokens as usize;
     for (requests, prompt) in DECODES {
         // A small device holds less.
-        if requests * (prompt + 4 * STEPS) <= capacity {
-            report(decode(shape, &engine, requests, prompt)?);
+        let fits = requests * (prompt + 4 * STEPS) <= capacity;
+        if fits && wanted(&decode_name(requests, prompt)) {
+            report(decode(model, &engine, requests, prompt)?);
         }
     }
-    for tokens in PROMPTS.into_iter().filter(|tokens| *tokens < capacity) {
-        report(prefill(shape, &engine, tokens)?);
+    for tokens in PROMPTS {
+        if tokens < capacity && wanted(&prefill_name(tokens)) {
+            report(prefill(model, &engine, tokens)?);
+        }
     }
     Ok(())
 }
 
+fn decode_name(requests: usize, prompt: usize) -> String {
+    format!("decode {requests} × {prompt}")
+}
+
+fn prefill_name(tokens: usize) -> String {
+    format!("prefill {tokens}")
+}
+
 fn decode(
-    shape: &Shape,
+    model: &Checkpoint,
     engine: &EngineHandle,
     requests: usize,
     prompt: usize,
@@ -110,12 +124,15 @@ fn decode(
         engine.submit(request(0, prompt, WARM_STEPS + STEPS))?,
     );
     let mut arrivals = Vec::with_capacity(WARM_STEPS + STEPS);
+    let mut finish = None;
     while let Some(event) = last.blocking_recv() {
         arrivals.extend(event.token_ids.iter().map(|_| Instant::now()));
+        finish = event.finish;
     }
     drop(mates);
     if arrivals.len() != WARM_STEPS + STEPS {
-        return Err(format!("an answer of {} tokens", arrivals.len()).into());
+        let tokens = arrivals.len();
+        return Err(format!("an answer of {tokens} tokens, which ended by {finish:?}").into());
     }
     let counted = &arrivals[WARM_STEPS - 1..];
     let mut steps: Vec<_> = counted
@@ -123,18 +140,17 @@ fn decode(
         .map(|pair| ms(pair[1] - pair[0]))
         .collect();
     steps.sort_by(f64::total_cmp);
-    let keys = requests * (prompt + WARM_STEPS + STEPS / 2);
-    let weights = 2 * (shape.layer_elements() + shape.head_elements());
+    let keys = prompt + WARM_STEPS + STEPS / 2;
     Ok(Measured {
-        what: format!("decode {requests} × {prompt}"),
+        what: decode_name(requests, prompt),
         ms: steps[steps.len() / 2],
         p99_ms: Some(steps[steps.len() * 99 / 100]),
-        work: Work::Reads(weights + keys * shape.token_bytes()),
+        work: Work::Reads(model.step_bytes(requests, keys)),
     })
 }
 
 fn prefill(
-    shape: &Shape,
+    model: &Checkpoint,
     engine: &EngineHandle,
     tokens: usize,
 ) -> Result<Measured, Box<dyn Error>> {
@@ -148,13 +164,11 @@ fn prefill(
     // The first chooses kernels.
     let mut runs = runs.split_off(1);
     runs.sort_by(f64::total_cmp);
-    let pairs = tokens * (tokens + 1) / 2;
-    let attention = 4 * pairs * shape.q_heads * shape.head_dim * shape.layers;
     Ok(Measured {
-        what: format!("prefill {tokens}"),
+        what: prefill_name(tokens),
         ms: runs[runs.len() / 2],
         p99_ms: None,
-        work: Work::Multiplies(2 * tokens * shape.layer_elements() + attention),
+        work: Work::Multiplies(model.prompt_flops(tokens)),
     })
 }
 

@@ -57,6 +57,14 @@ pub(crate) fn equal_bits(got: &[Value], expected: &[Value]) -> Result<usize> {
     Ok(count)
 }
 
+/// A token's log probabilities in two answers.
+struct Difference {
+    answer: usize,
+    at: usize,
+    got: f64,
+    expected: f64,
+}
+
 /// The largest difference of two answers' log probabilities under `key` of `meta_info`.
 ///
 /// # Errors
@@ -67,38 +75,78 @@ pub(crate) fn close_logprobs(
     key: &str,
     bound: f64,
 ) -> Result<f64> {
-    let (mut largest, mut count) = (0f64, 0);
-    for (i, (got, expected)) in pairs(got, expected)?.into_iter().enumerate() {
+    let mut largest = 0f64;
+    for difference in differences(got, expected, key)? {
+        let size = difference.size();
+        let Difference {
+            answer,
+            at,
+            got,
+            expected,
+        } = difference;
+        ensure!(
+            size <= bound,
+            "answer {answer}: {key} {at} is {got}, {size:.1e} from {expected}; the bound is {bound:e}"
+        );
+        largest = largest.max(size);
+    }
+    Ok(largest)
+}
+
+/// What half of the log probabilities under `key` of `meta_info` differ by at most.
+///
+/// # Errors
+/// When they are of different tokens, or there are none, or that is more than `bound`.
+pub(crate) fn half_close_logprobs(
+    got: &[Value],
+    expected: &[Value],
+    key: &str,
+    bound: f64,
+) -> Result<f64> {
+    let differences = differences(got, expected, key)?;
+    let mut sizes: Vec<f64> = differences.iter().map(Difference::size).collect();
+    sizes.sort_by(f64::total_cmp);
+    let median = sizes[sizes.len() / 2];
+    ensure!(
+        median <= bound,
+        "half of {} {key} are off by {median:.1e} or more; the bound is {bound:e}",
+        sizes.len()
+    );
+    Ok(median)
+}
+
+/// # Errors
+/// When log probabilities are of different tokens, or there are none.
+fn differences(got: &[Value], expected: &[Value], key: &str) -> Result<Vec<Difference>> {
+    let mut found = Vec::new();
+    for (answer, (got, expected)) in pairs(got, expected)?.into_iter().enumerate() {
         let (got, expected) = (logprobs(got, key)?, logprobs(expected, key)?);
         ensure!(
             got.len() == expected.len(),
-            "answer {i}: {} {key} beside {}",
+            "answer {answer}: {} {key} beside {}",
             got.len(),
             expected.len()
         );
         for (at, (got, expected)) in got.into_iter().zip(expected).enumerate() {
             ensure!(
                 got.1 == expected.1,
-                "answer {i}: {key} {at} is of another token"
+                "answer {answer}: {key} {at} is of another token"
             );
             match (got.0, expected.0) {
                 // The first token of a prompt follows nothing.
                 (None, None) if at == 0 => {}
-                (Some(got), Some(expected)) => {
-                    let difference = (got - expected).abs();
-                    ensure!(
-                        difference <= bound,
-                        "answer {i}: {key} {at} is {got}, {difference:.1e} from {expected}; the bound is {bound:e}"
-                    );
-                    largest = largest.max(difference);
-                    count += 1;
-                }
-                _ => anyhow::bail!("answer {i}: {key} {at} is only in one answer"),
+                (Some(got), Some(expected)) => found.push(Difference {
+                    answer,
+                    at,
+                    got,
+                    expected,
+                }),
+                _ => anyhow::bail!("answer {answer}: {key} {at} is only in one answer"),
             }
         }
     }
-    ensure!(count > 0, "there are no {key}");
-    Ok(largest)
+    ensure!(!found.is_empty(), "there are no {key}");
+    Ok(found)
 }
 
 /// The magnitude of the least likely token.
@@ -130,6 +178,14 @@ fn logprobs(answer: &Value, key: &str) -> Result<Vec<(Option<f64>, u64)>> {
             ))
         })
         .collect()
+}
+
+// === impl Difference ===
+
+impl Difference {
+    fn size(&self) -> f64 {
+        (self.got - self.expected).abs()
+    }
 }
 
 #[cfg(test)]

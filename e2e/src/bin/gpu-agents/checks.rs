@@ -60,6 +60,21 @@ impl Checks {
         });
     }
 
+    /// Waits for what checks compare with; that it errs is a failed check.
+    pub(crate) async fn expected<T>(
+        &mut self,
+        name: impl Into<String>,
+        expected: impl Future<Output = Result<T>>,
+    ) -> Option<T> {
+        match expected.await {
+            Ok(expected) => Some(expected),
+            Err(why) => {
+                self.failed(&name.into(), &why);
+                None
+            }
+        }
+    }
+
     pub(crate) fn skipped(&mut self, name: &str, why: &str) {
         self.enter(Check {
             name: name.to_owned(),

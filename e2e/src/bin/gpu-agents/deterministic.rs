@@ -3,13 +3,20 @@
 
 use crate::answers::equal_bits;
 use crate::checks::Checks;
-use crate::site::{Site, TINY_LLAMA};
+use crate::site::{Site, TINY_DEEPSEEK_V3, TINY_GEMMA3, TINY_LLAMA, TINY_QWEN3_5_MOE};
 use anyhow::Result;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::Worker;
 use pd_e2e::prompts::{ids, ragged, sampled};
 use serde_json::{Value, json};
 
+const TRIED: [(&str, &str); 5] = [
+    (TINY_LLAMA, "bfloat16"),
+    (TINY_LLAMA, "float32"),
+    (TINY_GEMMA3, "bfloat16"),
+    (TINY_QWEN3_5_MOE, "bfloat16"),
+    (TINY_DEEPSEEK_V3, "bfloat16"),
+];
 /// Others that compute at the same time.
 const COMPANY: u64 = 32;
 const CHUNK: u32 = 256;
@@ -39,12 +46,20 @@ fn company() -> Vec<Value> {
 }
 
 pub(crate) async fn run(site: &Site, checks: &mut Checks) -> Result<()> {
-    for dtype in ["bfloat16", "float32"] {
-        let agent = site.alone(TINY_LLAMA, &flags(dtype, CHUNK)).await?;
-        let mut expected = Vec::new();
-        for request in watched() {
-            expected.extend(ask(&agent, &[request]).await?);
-        }
+    for (model, dtype) in TRIED {
+        let name = format!("{model} {dtype}");
+        let one_by_one = async {
+            let agent = site.alone(model, &flags(dtype, CHUNK)).await?;
+            let mut answers = Vec::new();
+            for request in watched() {
+                answers.extend(ask(&agent, &[request]).await?);
+            }
+            Ok((agent, answers))
+        };
+        let alone = checks.expected(format!("{name}, alone"), one_by_one).await;
+        let Some((agent, expected)) = alone else {
+            continue;
+        };
         let in_company = async {
             let (company, watched) = (company(), watched());
             let (others, got) = tokio::try_join!(ask(&agent, &company), ask(&agent, &watched))?;
@@ -55,15 +70,15 @@ pub(crate) async fn run(site: &Site, checks: &mut Checks) -> Result<()> {
             ))
         };
         checks
-            .check(format!("{dtype}, in company"), in_company)
+            .check(format!("{name}, in company"), in_company)
             .await;
         for chunk in OTHER_CHUNKS {
             let in_chunks = async {
-                let agent = site.alone(TINY_LLAMA, &flags(dtype, chunk)).await?;
+                let agent = site.alone(model, &flags(dtype, chunk)).await?;
                 let tokens = equal_bits(&ask(&agent, &watched()).await?, &expected)?;
                 Ok(format!("{tokens} tokens and their log probabilities"))
             };
-            let name = format!("{dtype}, chunks of {chunk} instead of {CHUNK}");
+            let name = format!("{name}, chunks of {chunk} instead of {CHUNK}");
             checks.check(name, in_chunks).await;
         }
     }

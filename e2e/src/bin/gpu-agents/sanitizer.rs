@@ -19,7 +19,7 @@ use tokio::time::timeout;
 const NAME: &str = "compute-sanitizer";
 const TOOLS: [&str; 2] = ["memcheck", "racecheck"];
 /// Of gpu-proof: each kind of kernel, and little of it.
-const FAST_CHECKS: [&str; 7] = [
+const FAST_CHECKS: [&str; 13] = [
     "embedding_rows_are_those_of_the_table",
     "norms_add_first_and_write_the_sum_back",
     "gathered_rows_leave_those_that_are_not_wanted",
@@ -27,6 +27,12 @@ const FAST_CHECKS: [&str; 7] = [
     "attention_of_one_query_each_is_the_cpus",
     "greedy_rows_take_the_first_of_the_likeliest",
     "penalties_and_bias_come_before_the_draw",
+    "convolutions_go_on_from_states",
+    "the_delta_rule_goes_on_from_states",
+    "heads_are_normed_and_gated",
+    "experts_are_chosen_run_and_added_up",
+    "latents_are_kept_and_attended",
+    "keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted",
 ];
 /// Exit status of a program in which the sanitizer found something.
 const FOUND: &str = "99";

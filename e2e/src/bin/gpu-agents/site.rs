@@ -14,6 +14,14 @@ use std::time::Duration;
 const PROGRAMS: [&str; 4] = ["gpu-agents", "gpu-proof", "pd-agent", "pd-router"];
 pub(crate) const TINY_LLAMA: &str = "tiny-llama";
 pub(crate) const TINY_QWEN3: &str = "tiny-qwen3";
+/// Windows.
+pub(crate) const TINY_GEMMA3: &str = "tiny-gemma3";
+/// Windows, sinks, and experts in MXFP4.
+pub(crate) const TINY_GPT_OSS: &str = "tiny-gpt-oss-mxfp4";
+/// Recurrent states, experts and a draft layer.
+pub(crate) const TINY_QWEN3_5_MOE: &str = "tiny-qwen3-5-moe";
+/// Latents, experts and a draft layer.
+pub(crate) const TINY_DEEPSEEK_V3: &str = "tiny-deepseek-v3";
 /// Tokens of every agent's KV pool: enough for all requests of a part at once, so that several agents
 /// fit on one device.
 const POOL_TOKENS: u32 = 65_536;

@@ -55,3 +55,16 @@ fn log_probabilities_are_held_to_the_bound() {
     missing[0]["meta_info"][KEY][1][0] = Value::Null;
     assert!(close_logprobs(&missing, &expected, KEY, 0.02).is_err());
 }
+
+#[test]
+fn half_of_the_log_probabilities_are_held_to_the_bound() {
+    let expected = [mk_answer(&[3, 4], -1.0), mk_answer(&[5], -1.0)];
+    let mut got = expected.clone();
+    got[1] = mk_answer(&[5], -9.0);
+    assert!(half_close_logprobs(&got, &expected, KEY, 0.02).is_ok());
+    got[0] = mk_answer(&[3, 4], -1.1);
+    assert!(half_close_logprobs(&got, &expected, KEY, 0.02).is_err());
+    assert!(half_close_logprobs(&got, &expected, KEY, 0.2).unwrap() > 0.09);
+    let empty = [mk_answer(&[], -1.0)];
+    assert!(half_close_logprobs(&empty, &empty, KEY, 1.0).is_err());
+}
