@@ -40,7 +40,7 @@ use forms::{
 use latents::{a_rows_bits_depend_on_the_latents_before_it_only, latents_are_kept_and_attended};
 use linears::{
     a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate,
-    normed_rows_multiply_as_after_a_norm,
+    narrow_linears_take_any_number_of_rows, normed_rows_multiply_as_after_a_norm,
 };
 use order::kernels_in_a_row_see_what_those_before_wrote;
 use pd_compute::{Backend, DType, Embed, NO_TOKEN, Ticket};
@@ -84,6 +84,7 @@ checks! {
     gathered_rows_leave_those_that_are_not_wanted
     qkv_becomes_queries_and_cached_keys_and_values
     linears_multiply_add_and_gate
+    narrow_linears_take_any_number_of_rows
     normed_rows_multiply_as_after_a_norm
     a_linears_bits_do_not_depend_on_the_number_of_rows
     attention_of_one_query_each_is_the_cpus

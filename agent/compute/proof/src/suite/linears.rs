@@ -48,6 +48,36 @@ pub(super) fn linears_multiply_add_and_gate<D: Device>(device: &D) {
     }
 }
 
+/// The vendor's library has algorithms that take few columns, but not any number of rows.
+pub(super) fn narrow_linears_take_any_number_of_rows<D: Device>(device: &D) {
+    let subject = device.start(DType::BF16, false);
+    for (n, k, to_f32) in [
+        (1, 2048, true),
+        (2, 64, false),
+        (32, 64, false),
+        (40, 64, true),
+    ] {
+        for rows in [4096, 2100, 4000, 128, 65, 96, 127, 256, 130, 255, 1000, 514] {
+            let case = LinearCase {
+                rows,
+                n,
+                k,
+                epilogue: Epilogue::Store,
+                dtype: DType::BF16,
+                to_f32,
+                has_bias: false,
+            };
+            let bound = if to_f32 {
+                2e-6
+            } else {
+                2.0 * subject.rounding()
+            };
+            let expected = linear(&reference(), &case);
+            assert_close(&linear(&subject, &case), &expected, bound, &case);
+        }
+    }
+}
+
 pub(super) fn normed_rows_multiply_as_after_a_norm<D: Device>(device: &D) {
     for (dtype, deterministic) in [
         (DType::F32, false),

@@ -62,6 +62,7 @@ emulated! {
     gathered_rows_leave_those_that_are_not_wanted
     qkv_becomes_queries_and_cached_keys_and_values
     linears_multiply_add_and_gate
+    narrow_linears_take_any_number_of_rows
     normed_rows_multiply_as_after_a_norm
     a_linears_bits_do_not_depend_on_the_number_of_rows
     attention_of_one_query_each_is_the_cpus

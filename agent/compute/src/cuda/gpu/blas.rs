@@ -15,6 +15,8 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 const CANDIDATES: usize = 8;
 const RUNS: u32 = 3;
 
+/// As [`refused`] words that an algorithm does not take a product.
+const UNSUPPORTED: &str = "CUBLAS_STATUS_NOT_SUPPORTED";
 /// `CUBLAS_OP_T` of cublas_api.h, which the bindings of this library leave out.
 const OP_TRANSPOSED: i32 = 1;
 
@@ -28,12 +30,14 @@ pub(super) struct Blas {
     chosen: Mutex<HashMap<Shape, sys::cublasLtMatmulAlgo_t>>,
 }
 
-/// Products that share an algorithm: their rows are equal when rounded up to a power of two.
+/// Products that share an algorithm: first those whose rows are equal when rounded up to a power of two; where the
+/// library refuses one of them, that number of rows has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Shape {
     rows: usize,
     n: usize,
     k: usize,
+    adds: bool,
     to_f32: bool,
 }
 
@@ -83,22 +87,26 @@ impl Blas {
     /// The matrices are as large as `gemm` says, and stay until the stream is past it.
     pub(super) unsafe fn gemm(&self, gemm: &Gemm) -> Result<(), DriverError> {
         let call = Call::new(gemm)?;
-        let shape = Shape {
-            rows: gemm.rows.next_power_of_two(),
-            n: gemm.n,
-            k: gemm.k,
-            to_f32: gemm.to_f32,
+        let (own, alike) = (
+            Shape::of(gemm, gemm.rows),
+            Shape::of(gemm, gemm.rows.next_power_of_two()),
+        );
+        let known = {
+            let chosen = self.chosen.lock();
+            chosen.get(&own).or_else(|| chosen.get(&alike)).copied()
         };
-        let known = self.chosen.lock().get(&shape).copied();
-        let algo = match known {
-            Some(algo) => algo,
-            None => {
-                // SAFETY: the caller's.
-                let algo = unsafe { self.tune(&call, gemm) }?;
-                self.chosen.lock().insert(shape, algo);
-                algo
+        if let Some(algo) = known {
+            // SAFETY: the caller's.
+            match unsafe { self.enqueue(&call, gemm, &algo) } {
+                // Nothing was enqueued: the algorithm takes rows like these, but not so many.
+                Err(error) if error.reason.contains(UNSUPPORTED) => {}
+                other => return other,
             }
-        };
+        }
+        // SAFETY: the caller's.
+        let algo = unsafe { self.tune(&call, gemm) }?;
+        let shape = if known.is_some() { own } else { alike };
+        self.chosen.lock().insert(shape, algo);
         // SAFETY: the caller's.
         unsafe { self.enqueue(&call, gemm, &algo) }
     }
@@ -134,7 +142,10 @@ impl Blas {
                 self.stream.cast(),
             )
         }
-        .map_err(refused("cublasLtMatmul"))
+        .map_err(|error| DriverError {
+            call: "cublasLtMatmul",
+            reason: format!("{:?} for {gemm:?}", error.0),
+        })
     }
 
     /// Runs each candidate a few times into memory of its own; the fastest.
@@ -276,6 +287,20 @@ impl Blas {
         };
         if freed.is_err() || destroyed.is_err() {
             tracing::debug!(?freed, ?destroyed, "could not close cuBLASLt");
+        }
+    }
+}
+
+// === impl Shape ===
+
+impl Shape {
+    fn of(gemm: &Gemm, rows: usize) -> Self {
+        Self {
+            rows,
+            n: gemm.n,
+            k: gemm.k,
+            adds: gemm.adds,
+            to_f32: gemm.to_f32,
         }
     }
 }
