@@ -182,6 +182,7 @@ test-gpu: gpu-bundle ## On a machine with a GPU: ops, agents and pairs beside th
 .PHONY: bench-gpu
 bench-gpu: gpu-bundle ## On a machine with a GPU: ops and whole models in the shapes of Qwen3, and transformers beside them
 	@python3 $(BUNDLE)/run.py $(BUNDLE) bench/results/gpu.json bench/results/gpu.txt
+	@python3 $(BUNDLE)/run.py $(BUNDLE) bench/results/gpu-families.json bench/results/gpu-families.txt --families
 
 .PHONY: audit
 audit: rust ## Licences, sources and advisories of all dependencies

@@ -458,7 +458,7 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
 
 #include "attn_paged.cuh"
 #include "copy.cuh"
-#include "linear.cuh"
+#include "linear_hopper.cuh"
 #include "sample.cuh"
 #include "warpgroup.cuh"
 
@@ -529,6 +529,10 @@ constexpr Constant CONSTANTS[] = {
     {"LINEAR_SEGMENTS", pd::linears::SEGMENTS},
     {"LINEAR_SUMS_STRIDE", pd::linears::SUMS_STRIDE},
     {"LINEAR_TILE", pd::linears::TILE},
+    {"LINEAR_HOPPER_ROWS", pd::linears::HOPPER_ROWS},
+    {"LINEAR_HOPPER_COLUMNS", pd::linears::HOPPER_COLUMNS},
+    {"LINEAR_HOPPER_K_STEP", pd::linears::HOPPER_K_STEP},
+    {"LINEAR_HOPPER_STAGES", pd::linears::HOPPER_STAGES},
     {"LINEAR_STAGES", pd::linears::STAGES},
     {"LINEAR_K_STEP", pd::linears::K_STEP},
     {"LINEAR_ROWS_F32", pd::linears::ROWS_F32},

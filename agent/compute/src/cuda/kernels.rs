@@ -18,6 +18,10 @@ constants! {
     LINEAR_SEGMENTS = 8;
     LINEAR_SUMS_STRIDE = 20;
     LINEAR_TILE = 128;
+    LINEAR_HOPPER_ROWS = 128;
+    LINEAR_HOPPER_COLUMNS = 256;
+    LINEAR_HOPPER_K_STEP = 64;
+    LINEAR_HOPPER_STAGES = 4;
     LINEAR_STAGES = 4;
     LINEAR_K_STEP = 32;
     LINEAR_ROWS_F32 = 4;
@@ -158,6 +162,8 @@ kernels! {
     NormLinear8x16Bf16 "pd_norm_linear_8x16_bf16" LinearArgs, 256;
     LinearTiledBf16 "pd_linear_tiled_bf16" LinearArgs, 256;
     LinearTiledF32 "pd_linear_tiled_f32" LinearArgs, 256;
+    LinearHopperBf16 "pd_linear_hopper_bf16" LinearArgs, 256;
+    LinearHopperF32 "pd_linear_hopper_f32" LinearArgs, 256;
     LinearFullF32 "pd_linear_full_f32" LinearArgs, 256;
     SwiGluBf16 "pd_swiglu_bf16" SwiGluArgs, 256;
     AttendToken4x1Bf16 "pd_attend_token_4x1_bf16" AttnArgs, 128;
@@ -235,6 +241,7 @@ kernels! {
     Expert16x32Bf16 "pd_expert_16x32_bf16" ExpertLinearArgs, 256;
     Expert32x32Bf16 "pd_expert_32x32_bf16" ExpertLinearArgs, 256;
     ExpertTiledBf16 "pd_expert_tiled_bf16" ExpertLinearArgs, 256;
+    ExpertHopperBf16 "pd_expert_hopper_bf16" ExpertLinearArgs, 256;
     ExpertFullF32 "pd_expert_full_f32" ExpertLinearArgs, 256;
     MoeCombineBf16 "pd_moe_combine_bf16" MoeCombineArgs, 256;
     MoeCombineF32 "pd_moe_combine_f32" MoeCombineArgs, 256;

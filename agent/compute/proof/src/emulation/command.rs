@@ -33,8 +33,14 @@ impl Command {
                 args,
             }) => {
                 // What a device takes: CUDA's grid, and shared memory of compute capability 8.6, or 9.0 where it is meant.
-                let is_for_hopper =
-                    matches!(kernel, Kernel::AttendHopper64 | Kernel::AttendHopper128);
+                let is_for_hopper = matches!(
+                    kernel,
+                    Kernel::AttendHopper64
+                        | Kernel::AttendHopper128
+                        | Kernel::LinearHopperBf16
+                        | Kernel::LinearHopperF32
+                        | Kernel::ExpertHopperBf16
+                );
                 let most = if is_for_hopper { 227 } else { 99 };
                 assert!(
                     grid[1..].iter().all(|&blocks| blocks <= 65_535) && shared_bytes <= most << 10,

@@ -63,16 +63,16 @@ pub(super) fn experts_are_chosen_run_and_added_up<D: Device>(device: &D) {
                 }
             }
         }
-        // An expert has more rows, and many.
+        // An expert has more rows, many, and several tiles of them, whose columns make several, too.
         let [routing, ..] = routings();
-        for rows in [100, 300] {
+        for (rows, hidden, width) in [(100, 40, 72), (300, 40, 72), (700, 328, 136)] {
             let case = ExpertsCase {
                 rows,
                 num_experts: 8,
                 num_local: 8,
                 first_expert: 0,
-                hidden: 40,
-                width: 72,
+                hidden,
+                width,
                 routing,
                 has_bias: true,
                 has_shared: true,

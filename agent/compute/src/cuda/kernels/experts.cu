@@ -1,5 +1,5 @@
 // The linears of experts: the product of linear.cuh over the rows that chose an expert, wherever they lie.
-#include "linear.cuh"
+#include "linear_hopper.cuh"
 
 using namespace pd;
 using namespace pd::linears;
@@ -78,6 +78,15 @@ KERNEL(pd_expert_tiled_bf16, ExpertLinearArgs, 256) {
   ChosenRows places;
   if (!find_rows<bf16>(args, blockIdx.x, product, places)) return;
   linear_tiled<bf16>(product, places, 0);
+}
+
+// Grid: tiles, n / HOPPER_COLUMNS. Shared memory: HOPPER_STAGES · (HOPPER_ROWS + HOPPER_COLUMNS) · HOPPER_K_STEP elements,
+// and SWIZZLE_ALIGN bytes.
+KERNEL(pd_expert_hopper_bf16, ExpertLinearArgs, 256) {
+  LinearArgs product;
+  ChosenRows places;
+  if (!find_rows<bf16>(args, blockIdx.x, product, places)) return;
+  linear_hopper<bf16>(product, places, 0, blockIdx.y * HOPPER_COLUMNS);
 }
 
 // Grid: n / 16, tiles of ROWS_F32.

@@ -1,5 +1,5 @@
 // The linear op: rows lie one after another. See linear.cuh.
-#include "linear.cuh"
+#include "linear_hopper.cuh"
 
 using namespace pd;
 using namespace pd::linears;
@@ -25,6 +25,15 @@ KERNEL_EARLY(pd_norm_linear_8x16_bf16, LinearArgs, 256) {
 // Grid: rows / 128, n / 128. Shared memory: STAGES · 2 · TILE · K_STEP elements.
 KERNEL(pd_linear_tiled_bf16, LinearArgs, 256) { linear_tiled<bf16>(args, AllRows(), blockIdx.x * TILE); }
 KERNEL(pd_linear_tiled_f32, LinearArgs, 256) { linear_tiled<float>(args, AllRows(), blockIdx.x * TILE); }
+
+// Grid: rows / HOPPER_ROWS, n / HOPPER_COLUMNS. Shared memory: HOPPER_STAGES · (HOPPER_ROWS + HOPPER_COLUMNS) · HOPPER_K_STEP
+// elements, and SWIZZLE_ALIGN bytes.
+#define LINEAR_HOPPER(type, Out)                                                                       \
+  KERNEL(pd_linear_hopper_##type, LinearArgs, 256) {                                                   \
+    linear_hopper<Out>(args, AllRows(), blockIdx.x * HOPPER_ROWS, blockIdx.y * HOPPER_COLUMNS);        \
+  }
+LINEAR_HOPPER(bf16, bf16)
+LINEAR_HOPPER(f32, float)
 
 // Grid: n / 16, rows / ROWS_F32.
 KERNEL(pd_linear_full_f32, LinearArgs, 256) { linear_f32(args, AllRows(), blockIdx.y * ROWS_F32); }

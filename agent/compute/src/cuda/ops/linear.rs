@@ -5,8 +5,10 @@ use crate::buffer::DeviceBuffer;
 use crate::cuda::driver::{DriverError, Gemm, Work};
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
-    FEW_8X16, FEW_ROWS, FewRows, Kernel, LINEAR_K_STEP, LINEAR_ROWS_F32, LINEAR_SEGMENTS,
-    LINEAR_STAGES, LINEAR_SUMS_STRIDE, LINEAR_TILE, LinearArgs, SwiGluArgs, to_u32,
+    FEW_8X16, FEW_ROWS, FewRows, HOPPER_SWIZZLE_ALIGN, Kernel, LINEAR_HOPPER_COLUMNS,
+    LINEAR_HOPPER_K_STEP, LINEAR_HOPPER_ROWS, LINEAR_HOPPER_STAGES, LINEAR_K_STEP, LINEAR_ROWS_F32,
+    LINEAR_SEGMENTS, LINEAR_STAGES, LINEAR_SUMS_STRIDE, LINEAR_TILE, LinearArgs, SwiGluArgs,
+    to_u32,
 };
 use crate::cuda::shared::Shared;
 use crate::cuda::weights::CudaLinear;
@@ -25,6 +27,10 @@ const NORM_TILE: FewRows = FEW_8X16;
 const NORM_K_MAX: usize = 6144;
 /// Shared memory of a kernel that multiplies tiles: bfloat16 of both matrices.
 pub(super) const TILED_BYTES: usize = 2 * LINEAR_STAGES * 2 * LINEAR_TILE * LINEAR_K_STEP;
+/// The same of those on Hopper's tensor cores.
+pub(super) const HOPPER_BYTES: usize =
+    2 * LINEAR_HOPPER_STAGES * (LINEAR_HOPPER_ROWS + LINEAR_HOPPER_COLUMNS) * LINEAR_HOPPER_K_STEP
+        + HOPPER_SWIZZLE_ALIGN;
 
 pub(in crate::cuda) fn linear(
     shared: &Shared,
@@ -55,6 +61,19 @@ pub(in crate::cuda) fn linear(
         ];
         return shared.launch(kernel, grid, few_rows_bytes(tile, k), &args);
     }
+    if takes_hopper(shared) {
+        let kernel = if to_f32 {
+            Kernel::LinearHopperF32
+        } else {
+            Kernel::LinearHopperBf16
+        };
+        let grid = [
+            to_u32(rows.div_ceil(LINEAR_HOPPER_ROWS)),
+            to_u32(n.div_ceil(LINEAR_HOPPER_COLUMNS)),
+            1,
+        ];
+        return shared.launch(kernel, grid, HOPPER_BYTES, &args);
+    }
     let kernel = if to_f32 {
         Kernel::LinearTiledF32
     } else {
@@ -62,6 +81,11 @@ pub(in crate::cuda) fn linear(
     };
     let tiles = |len: usize| to_u32(len.div_ceil(LINEAR_TILE));
     shared.launch(kernel, [tiles(rows), tiles(n), 1], TILED_BYTES, &args)
+}
+
+/// Whether tiles are multiplied by products of warpgroups, whose order of k is their own.
+pub(super) fn takes_hopper(shared: &Shared) -> bool {
+    shared.driver.device().is_hopper() && !shared.config.deterministic
 }
 
 /// Few rows by one kernel; each block norms them for itself, which many would not be worth.

@@ -8,8 +8,8 @@ use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
     ExpertLinearArgs, ExpertTilesArgs, FEW_8X16, FEW_16X32, FEW_32X32, FewRows, Kernel,
-    LINEAR_ROWS_F32, LINEAR_TILE, LinearArgs, LocalExperts, MOE_COLUMNS, MOE_EXPERTS_MAX,
-    MoeCombineArgs, to_u32,
+    LINEAR_HOPPER_COLUMNS, LINEAR_HOPPER_ROWS, LINEAR_ROWS_F32, LINEAR_TILE, LinearArgs,
+    LocalExperts, MOE_COLUMNS, MOE_EXPERTS_MAX, MoeCombineArgs, to_u32,
 };
 use crate::cuda::shared::Shared;
 use crate::device_types::ExpertMatrices as _;
@@ -18,6 +18,8 @@ use crate::ops::{Epilogue, ExpertBias, MoeExperts};
 
 /// Choices up to which each is multiplied by itself: few experts are chosen twice then, and no kernel sorts them first.
 const UNSORTED_MAX: usize = 64;
+/// Rows of an expert beyond which a warpgroup has enough of them.
+const HOPPER_ROWS_MIN: usize = 32;
 /// Words of an `ExpertTile`.
 const TILE_WORDS: usize = 4;
 
@@ -47,7 +49,7 @@ pub(in crate::cuda) fn moe_experts(
     if choices == 0 {
         return Ok(());
     }
-    let form = TileForm::of(shared.config.dtype, choices, op.num_experts);
+    let form = TileForm::of(shared, choices, op.num_experts);
     let sorted = if choices <= UNSORTED_MAX {
         let tiles_max = choices;
         Sorted {
@@ -231,8 +233,8 @@ impl Product<'_> {
 
 impl TileForm {
     /// By the rows that an expert has if choices are spread evenly.
-    fn of(dtype: DType, choices: usize, experts: usize) -> Self {
-        if dtype == DType::F32 {
+    fn of(shared: &Shared, choices: usize, experts: usize) -> Self {
+        if shared.config.dtype == DType::F32 {
             return Self {
                 kernel: Kernel::ExpertFullF32,
                 rows: LINEAR_ROWS_F32,
@@ -247,6 +249,13 @@ impl TileForm {
         } else if rows <= 16 {
             let bytes = |k| linear::few_rows_bytes(&FEW_16X32, k);
             Self::few(Kernel::Expert16x32Bf16, &FEW_16X32, bytes)
+        } else if rows > HOPPER_ROWS_MIN && linear::takes_hopper(shared) {
+            Self {
+                kernel: Kernel::ExpertHopperBf16,
+                rows: LINEAR_HOPPER_ROWS,
+                columns: LINEAR_HOPPER_COLUMNS,
+                shared_bytes: |_| linear::HOPPER_BYTES,
+            }
         } else if rows <= 64 {
             let bytes = |k| linear::few_rows_bytes(&FEW_32X32, k);
             Self::few(Kernel::Expert32x32Bf16, &FEW_32X32, bytes)
