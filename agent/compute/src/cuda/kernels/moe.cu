@@ -12,19 +12,35 @@ constexpr float LEAST_WEIGHT_SUM = 1e-20f;
 // Orders as the values do, and NaN as −∞. 0 is below all.
 DEVICE uint32_t key_of(float value) { return ordered(value == value ? value : -INFINITY); }
 
-// Takes the largest of the keys, of equal ones the first, and leaves 0 in its place. A lane writes every 32nd key, and
-// it alone reads them here.
-DEVICE uint32_t take_largest(uint32_t* keys, uint32_t len) {
-  uint64_t largest = 0;
-  for (uint32_t i = lane_id(); i < len; i += WARP) {
-    largest = max_of(largest, uint64_t(keys[i]) << 32 | uint32_t(~i));
+// A warp's keys, the largest of which are taken one by one. A lane writes every 32nd key, and it alone reads them here.
+struct Keys {
+  uint32_t* keys;
+  uint32_t len;
+  // This lane's largest, of equal ones the first.
+  uint32_t largest, at;
+
+  DEVICE Keys(uint32_t* keys, uint32_t len) : keys(keys), len(len) { look(); }
+
+  DEVICE void look() {
+    largest = 0;
+    at = NONE;
+    for (uint32_t i = lane_id(); i < len; i += WARP) {
+      uint32_t key = keys[i];
+      if (key <= largest) continue;
+      largest = key;
+      at = i;
+    }
   }
-#pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) largest = max_of(largest, shuffle_xor(largest, mask));
-  uint32_t index = ~uint32_t(largest);
-  if (index % WARP == lane_id()) keys[index] = 0;
-  return index;
-}
+  // Takes the largest of all, of equal ones the first, and leaves 0 in its place.
+  DEVICE uint32_t take() {
+    uint32_t index = warp_least(largest == warp_largest(largest) ? at : NONE);
+    if (index == at) {
+      keys[index] = 0;
+      look();
+    }
+    return index;
+  }
+};
 
 // In place, in the order of lanes.
 DEVICE void softmax(float* values, uint32_t len) {
@@ -54,7 +70,8 @@ DEVICE void leave_out_groups(const MoeRouteArgs& args, uint32_t* keys, uint32_t*
     if (args.group_best == 2) worth += unordered(second);
     groups[group] = key_of(worth);
   }
-  for (uint32_t i = 0; i < args.groups_chosen; ++i) take_largest(groups, args.groups);
+  Keys best(groups, args.groups);
+  for (uint32_t i = 0; i < args.groups_chosen; ++i) best.take();
   warp_sync();
   for (uint32_t i = lane_id(); i < args.num_experts; i += WARP) {
     if (groups[i / len] != 0) keys[i] = key_of(-INFINITY);
@@ -84,8 +101,9 @@ KERNEL(pd_moe_route, MoeRouteArgs, ROUTE_WARPS * 32) {
   }
   if (args.groups > 0) leave_out_groups(args, keys, groups);
   warp_sync();
+  Keys best(keys, experts);
   for (uint32_t i = 0; i < top_k; ++i) {
-    uint32_t expert = take_largest(keys, experts);
+    uint32_t expert = best.take();
     if (i % WARP != lane) continue;
     args.chosen[uint64_t(row) * top_k + i] = expert;
     weights[i] = scores[expert];

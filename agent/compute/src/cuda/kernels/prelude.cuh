@@ -237,6 +237,17 @@ DEVICE float warp_max(float value) {
   return value;
 }
 
+// Over all lanes, which know it then.
+DEVICE uint32_t warp_largest(uint32_t value) {
+#ifdef __CUDACC__
+  return __reduce_max_sync(ALL_LANES, value);
+#else
+  for (int mask = WARP / 2; mask > 0; mask /= 2) value = max_of(value, shuffle_xor(value, mask));
+  return value;
+#endif
+}
+DEVICE uint32_t warp_least(uint32_t value) { return ~warp_largest(~value); }
+
 // How many of the block's threads say so; a barrier too.
 DEVICE uint32_t block_count(bool says) {
 #ifdef __CUDACC__
