@@ -539,6 +539,8 @@ constexpr Constant CONSTANTS[] = {
     {"QKV_PREP_HEAD_DIM_MAX", qkv_prep::HEAD_DIM_MAX},
     {"ATTN_PAGED_TOKEN_WARPS", attn_paged::TOKEN_WARPS},
     {"ATTN_TILE_QUERIES", attn_tile::QUERIES},
+    {"ATTN_TILE_WIDE_KEYS", attn_tile::WIDE_KEYS},
+    {"ATTN_TILE_WIDE_ASIDE", attn_tile::WIDE_ASIDE},
     {"ATTN_PAGED_BLOCK", pd::BLOCK},
     {"HOPPER_QUERIES", hopper::QUERIES},
     {"HOPPER_KEYS", hopper::KEYS},

@@ -28,6 +28,8 @@ constants! {
     QKV_PREP_HEAD_DIM_MAX = 256;
     ATTN_PAGED_TOKEN_WARPS = 4;
     ATTN_TILE_QUERIES = 64;
+    ATTN_TILE_WIDE_KEYS = 32;
+    ATTN_TILE_WIDE_ASIDE = 64;
     ATTN_PAGED_BLOCK = 64;
     HOPPER_QUERIES = 128;
     HOPPER_KEYS = 128;
@@ -192,6 +194,7 @@ kernels! {
     AttendToken32x4F32 "pd_attend_token_32x4_f32" AttnArgs, 128;
     AttendTile64 "pd_attend_tile_64" AttnArgs, 128;
     AttendTile128 "pd_attend_tile_128" AttnArgs, 128;
+    AttendTile256 "pd_attend_tile_256" AttnArgs, 128;
     AttendFormed4x4Bf16 "pd_attend_formed_4x4_bf16" AttnArgs, 128;
     AttendFormed8x4Bf16 "pd_attend_formed_8x4_bf16" AttnArgs, 128;
     AttendFormed16x4Bf16 "pd_attend_formed_16x4_bf16" AttnArgs, 128;
@@ -202,6 +205,7 @@ kernels! {
     AttendFormed32x4F32 "pd_attend_formed_32x4_f32" AttnArgs, 128;
     AttendFormedTile64 "pd_attend_formed_tile_64" AttnArgs, 128;
     AttendFormedTile128 "pd_attend_formed_tile_128" AttnArgs, 128;
+    AttendFormedTile256 "pd_attend_formed_tile_256" AttnArgs, 128;
     AttendToken4x4Bf16F8 "pd_attend_token_4x4_bf16_f8" AttnArgs, 128;
     AttendToken8x1Bf16F8 "pd_attend_token_8x1_bf16_f8" AttnArgs, 128;
     AttendToken8x4Bf16F8 "pd_attend_token_8x4_bf16_f8" AttnArgs, 128;
@@ -220,8 +224,10 @@ kernels! {
     AttendFormed32x4F32F8 "pd_attend_formed_32x4_f32_f8" AttnArgs, 128;
     AttendTile64F8 "pd_attend_tile_64_f8" AttnArgs, 128;
     AttendTile128F8 "pd_attend_tile_128_f8" AttnArgs, 128;
+    AttendTile256F8 "pd_attend_tile_256_f8" AttnArgs, 128;
     AttendFormedTile64F8 "pd_attend_formed_tile_64_f8" AttnArgs, 128;
     AttendFormedTile128F8 "pd_attend_formed_tile_128_f8" AttnArgs, 128;
+    AttendFormedTile256F8 "pd_attend_formed_tile_256_f8" AttnArgs, 128;
     AttendHopper64 "pd_attend_hopper_64" AttnArgs, 256;
     AttendHopper128 "pd_attend_hopper_128" AttnArgs, 256;
     AttendLatentBf16 "pd_attend_latent_bf16" AttnArgs, 128;

@@ -89,6 +89,12 @@ pub(super) fn attention_reads_e4m3_as_the_cpus_does<D: Device>(device: &D) {
         softcap: Some(20.0),
         has_sinks: true,
         has_gate: true,
+        is_sharp: false,
+    };
+    let plain = AttnForm::default();
+    let sharp = AttnForm {
+        is_sharp: true,
+        ..plain
     };
     for subject in takers(device, false) {
         let (dtype, bound) = (subject.dtype(), 4.0 * subject.rounding());
@@ -102,17 +108,22 @@ pub(super) fn attention_reads_e4m3_as_the_cpus_does<D: Device>(device: &D) {
             (128, 4),
             (256, 1),
         ] {
-            for seqs in [decode, prefill] {
-                for form in [AttnForm::default(), all] {
-                    let case = AttnCase {
-                        kv_dtype: KV,
-                        page_size: 24,
-                        form,
-                        ..attn_case(dtype, head_dim, group, seqs)
-                    };
-                    let expected = case.run(&reference());
-                    assert_close(&case.run(&subject), &expected, bound, &case);
-                }
+            for (seqs, form) in [
+                (decode, plain),
+                (decode, all),
+                (prefill, plain),
+                (prefill, all),
+                (prefill, sharp),
+            ] {
+                let case = AttnCase {
+                    kv_dtype: KV,
+                    page_size: 24,
+                    form,
+                    ..attn_case(dtype, head_dim, group, seqs)
+                };
+                let expected = case.run(&reference());
+                let bound = bound * case.tolerance();
+                assert_close(&case.run(&subject), &expected, bound, &case);
             }
         }
         for (rows, latent_dim) in [(1, 16), (70, 32), (6, 512)] {
@@ -131,7 +142,7 @@ pub(super) fn pages_and_bits_of_e4m3_stay_what_they_are<D: Device>(device: &D) {
             pages::there_and_back(&subject, &super::SMALL_POOL, KV),
             pages::there_and_back(&reference(), &super::SMALL_POOL, KV)
         );
-        for head_dim in [64, 80] {
+        for head_dim in [64, 80, 256] {
             let run = |page_size, seqs: &[(usize, usize)]| {
                 let case = AttnCase {
                     kv_dtype: KV,

@@ -223,6 +223,19 @@ DEVICE uint64_t shuffle_xor(uint64_t value, int mask) {
   return uint64_t(high) << 32 | low;
 }
 
+// What lane `source` has.
+DEVICE uint32_t shuffle_from(uint32_t value, uint32_t source) {
+#ifdef __CUDACC__
+  return __shfl_sync(ALL_LANES, value, int(source));
+#else
+  return emulation::shuffle(value, source);
+#endif
+}
+DEVICE uint64_t shuffle_from(uint64_t value, uint32_t source) {
+  uint32_t low = shuffle_from(uint32_t(value), source), high = shuffle_from(uint32_t(value >> 32), source);
+  return uint64_t(high) << 32 | low;
+}
+
 // Over groups of `width` consecutive lanes (a power of two).
 template <int WIDTH = 32>
 DEVICE float warp_sum(float value) {
@@ -247,6 +260,15 @@ DEVICE uint32_t warp_largest(uint32_t value) {
 #endif
 }
 DEVICE uint32_t warp_least(uint32_t value) { return ~warp_largest(~value); }
+
+// Whether some lane says so.
+DEVICE bool warp_any(bool says) {
+#ifdef __CUDACC__
+  return __any_sync(ALL_LANES, says);
+#else
+  return warp_max(says ? 1.0f : 0.0f) > 0.0f;
+#endif
+}
 
 // How many of the block's threads say so; a barrier too.
 DEVICE uint32_t block_count(bool says) {

@@ -4,8 +4,9 @@ use super::{OfPool, attn_latent};
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
-    ATTN_PAGED_BLOCK, ATTN_PAGED_TOKEN_WARPS, ATTN_TILE_QUERIES, AttnArgs, HOPPER_FOUND,
-    HOPPER_KEYS, HOPPER_QUERIES, HOPPER_STAGES, HOPPER_SWIZZLE_ALIGN, Kernel, to_u32,
+    ATTN_PAGED_BLOCK, ATTN_PAGED_TOKEN_WARPS, ATTN_TILE_QUERIES, ATTN_TILE_WIDE_ASIDE,
+    ATTN_TILE_WIDE_KEYS, AttnArgs, HOPPER_FOUND, HOPPER_KEYS, HOPPER_QUERIES, HOPPER_STAGES,
+    HOPPER_SWIZZLE_ALIGN, Kernel, to_u32,
 };
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
@@ -110,6 +111,13 @@ fn check(op: &AttnPaged<'_, CudaBackend>) {
         "q rows of {} are not aligned to 8",
         op.q_row_stride
     );
+    if let Some(gate) = op.gate {
+        assert!(
+            gate.row_stride.is_multiple_of(2),
+            "gate rows of {} are not aligned to 2",
+            gate.row_stride
+        );
+    }
     let mut strides = kv.cuts.iter().map(|cut| cut.page_stride);
     assert!(
         strides.all(|stride| u32::try_from(stride).is_ok()),
@@ -150,6 +158,33 @@ struct Tiles {
     heads_first: bool,
 }
 
+/// Kernels for tiles of one head dim.
+struct TileKernels {
+    plain: Kernel,
+    formed: Kernel,
+    plain_f8: Kernel,
+    formed_f8: Kernel,
+}
+
+const TILES_64: TileKernels = TileKernels {
+    plain: Kernel::AttendTile64,
+    formed: Kernel::AttendFormedTile64,
+    plain_f8: Kernel::AttendTile64F8,
+    formed_f8: Kernel::AttendFormedTile64F8,
+};
+const TILES_128: TileKernels = TileKernels {
+    plain: Kernel::AttendTile128,
+    formed: Kernel::AttendFormedTile128,
+    plain_f8: Kernel::AttendTile128F8,
+    formed_f8: Kernel::AttendFormedTile128F8,
+};
+const TILES_256: TileKernels = TileKernels {
+    plain: Kernel::AttendTile256,
+    formed: Kernel::AttendFormedTile256,
+    plain_f8: Kernel::AttendTile256F8,
+    formed_f8: Kernel::AttendFormedTile256F8,
+};
+
 /// A one-query kernel: lanes per key, query heads at a time, and how often that takes to go through
 /// those of a KV head.
 struct TokenForm {
@@ -167,28 +202,29 @@ impl Tiles {
         let head_dim = op.kv.head_dim;
         // Hopper's own kernels have the plain form only, over a pool of bfloat16.
         let (is_plain, is_f8) = (is_plain(op), op.kv.dtype == DType::F8E4M3);
-        let is_hopper = is_plain && !is_f8 && shared.driver.device().is_hopper();
+        let takes_hopper = is_plain && !is_f8 && shared.driver.device().is_hopper();
         let kernel = match (dtype, head_dim) {
-            (DType::BF16, 64) if is_f8 && is_plain => Kernel::AttendTile64F8,
-            (DType::BF16, 128) if is_f8 && is_plain => Kernel::AttendTile128F8,
-            (DType::BF16, 64) if is_f8 => Kernel::AttendFormedTile64F8,
-            (DType::BF16, 128) if is_f8 => Kernel::AttendFormedTile128F8,
-            (DType::BF16, 64) if is_hopper => Kernel::AttendHopper64,
-            (DType::BF16, 128) if is_hopper => Kernel::AttendHopper128,
-            (DType::BF16, 64) if is_plain => Kernel::AttendTile64,
-            (DType::BF16, 128) if is_plain => Kernel::AttendTile128,
-            (DType::BF16, 64) => Kernel::AttendFormedTile64,
-            (DType::BF16, 128) => Kernel::AttendFormedTile128,
+            (DType::BF16, 64) if takes_hopper => Kernel::AttendHopper64,
+            (DType::BF16, 128) if takes_hopper => Kernel::AttendHopper128,
+            (DType::BF16, 64) => TILES_64.of(is_plain, is_f8),
+            (DType::BF16, 128) => TILES_128.of(is_plain, is_f8),
+            (DType::BF16, 256) => TILES_256.of(is_plain, is_f8),
             _ => return None,
         };
         // In bfloat16; of keys and values in each stage of the ring. Two stages of E4M3 and what is read of one take as much.
         let row_bytes = 2 * head_dim;
-        if !is_hopper {
+        if !matches!(kernel, Kernel::AttendHopper64 | Kernel::AttendHopper128) {
+            let is_wide = head_dim > 128;
+            let (keys, aside) = if is_wide {
+                (ATTN_TILE_WIDE_KEYS, ATTN_TILE_WIDE_ASIDE)
+            } else {
+                (ATTN_PAGED_BLOCK, 0)
+            };
             return Some(Self {
                 kernel,
                 queries: ATTN_TILE_QUERIES,
-                shared_bytes: 2 * 2 * ATTN_PAGED_BLOCK * row_bytes,
-                heads_first: false,
+                shared_bytes: 2 * 2 * keys * row_bytes + 2 * aside * ATTN_TILE_QUERIES,
+                heads_first: is_wide,
             });
         }
         let rows = HOPPER_QUERIES + HOPPER_STAGES * 2 * HOPPER_KEYS;
@@ -199,6 +235,19 @@ impl Tiles {
             shared_bytes: rows * row_bytes + places_bytes + HOPPER_SWIZZLE_ALIGN,
             heads_first: true,
         })
+    }
+}
+
+// === impl TileKernels ===
+
+impl TileKernels {
+    const fn of(&self, is_plain: bool, is_f8: bool) -> Kernel {
+        match (is_plain, is_f8) {
+            (true, false) => self.plain,
+            (false, false) => self.formed,
+            (true, true) => self.plain_f8,
+            (false, true) => self.formed_f8,
+        }
     }
 }
 
