@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const KERNELS: &str = "src/cuda/kernels";
-const FILES: [&str; 18] = [
+const FILES: [&str; 19] = [
     "attn_latent",
     "attn_paged",
     "attn_tile",
+    "conv",
     "copy_pages",
     "copy_states",
     "delta",

@@ -460,6 +460,7 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
 #include "copy.cuh"
 #include "linear_hopper.cuh"
 #include "sample.cuh"
+#include "states.cuh"
 #include "warpgroup.cuh"
 
 // Each file's own names stay its own.
@@ -471,6 +472,9 @@ namespace attn_paged {
 }
 namespace attn_tile {
 #include "attn_tile.cu"
+}
+namespace conv {
+#include "conv.cu"
 }
 namespace copy_pages {
 #include "copy_pages.cu"
@@ -551,9 +555,10 @@ constexpr Constant CONSTANTS[] = {
     {"MOE_ROUTE_WARPS", moe::ROUTE_WARPS},
     {"MOE_COLUMNS", moe::COLUMNS},
     {"MOE_SHARES", moe::SHARES},
-    {"DELTA_CONV_THREADS", delta::CONV_THREADS},
-    {"DELTA_CONV_TENSORS", pd::CONV_TENSORS},
+    {"CONV_THREADS", conv::THREADS},
+    {"CONV_TENSORS", pd::CONV_TENSORS},
     {"DELTA_SCAN_COLUMNS", delta::SCAN_COLUMNS},
+    {"DELTA_SCAN_STAGE", delta::SCAN_STAGE},
     {"ATTN_LATENT_HEADS", attn_latent::HEADS},
     {"ATTN_LATENT_DIM_MAX", attn_latent::DIM_MAX},
     {"SAMPLE_SPLIT", pd::sampling::SPLIT},

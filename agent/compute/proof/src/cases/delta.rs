@@ -1,4 +1,4 @@
-//! Ops of gated delta layers over two sequences, of which one goes on from a state and leaves a snapshot.
+//! Ops of gated delta layers over sequences, of which some go on from states and leave snapshots.
 
 use super::{Subject, rounded, values};
 use pd_compute::{
@@ -16,10 +16,20 @@ pub struct DeltaShape {
     pub taps: usize,
 }
 
+/// What a step does with sequences and slots.
+#[derive(Clone, Debug)]
+pub struct DeltaStep {
+    /// Where sequences begin, and the last one's end.
+    ends: Vec<u32>,
+    read: Vec<u32>,
+    write: Vec<u32>,
+    snapshot: Vec<u32>,
+    num_slots: usize,
+}
+
 const NUM_SLOTS: usize = 5;
 const NUM_LAYERS: usize = 2;
-/// Rows of the two sequences.
-const ENDS: [u32; 3] = [0, 66, 69];
+/// Rows of what has no sequences.
 const ROWS: usize = 69;
 /// Elements of a row that belong to no op.
 const BESIDE: usize = 5;
@@ -55,46 +65,95 @@ impl DeltaShape {
     }
 }
 
+// === impl DeltaStep ===
+
+impl DeltaStep {
+    /// The second sequence reads slot 3 and writes 1, the first begins, and leaves a snapshot in slot 0.
+    pub fn of_two() -> Self {
+        let mut snapshot = vec![NO_SLOT; ROWS];
+        snapshot[63] = 0;
+        Self {
+            ends: vec![0, 66, 69],
+            read: vec![NO_SLOT, 3],
+            write: vec![2, 1],
+            snapshot,
+            num_slots: NUM_SLOTS,
+        }
+    }
+
+    /// Sequences of so many rows by turns begin, go on in their slot, and go on from another one, where their last
+    /// snapshot then is. They leave snapshots after the rows `kept` of them.
+    pub fn of(lens: &[usize], kept: &[usize]) -> Self {
+        let word = |len: usize| u32::try_from(len).expect("small");
+        let num_seqs = lens.len();
+        let mut step = Self {
+            ends: vec![0],
+            read: Vec::new(),
+            write: (0..num_seqs).map(word).collect(),
+            snapshot: Vec::new(),
+            num_slots: 2 * num_seqs,
+        };
+        for (seq, &len) in lens.iter().enumerate() {
+            let other = word(num_seqs + seq);
+            step.read.push([NO_SLOT, word(seq), other][seq % 3]);
+            let begin = step.snapshot.len();
+            step.snapshot.resize(begin + len, NO_SLOT);
+            let mut free = (seq % 3 != 1).then_some(other);
+            for &row in kept.iter().filter(|row| **row < len) {
+                let slot = free.take().unwrap_or_else(|| {
+                    step.num_slots += 1;
+                    word(step.num_slots - 1)
+                });
+                step.snapshot[begin + row] = slot;
+            }
+            step.ends.push(word(begin + len));
+        }
+        step
+    }
+
+    fn rows(&self) -> usize {
+        self.snapshot.len()
+    }
+
+    fn on<B: Backend>(&self, subject: &Subject<B>) -> (BatchView<B>, StateRows<B>) {
+        let none = subject.words(&[]);
+        let batch = BatchView {
+            num_tokens: self.rows(),
+            num_seqs: self.read.len(),
+            token_ids: none.clone(),
+            positions: none.clone(),
+            q_indptr: subject.words(&self.ends),
+            kv_lens: none.clone(),
+            page_table: none.clone(),
+            page_table_stride: 0,
+            out_slots: none,
+        };
+        let rows = StateRows {
+            read: subject.words(&self.read),
+            write: subject.words(&self.write),
+            snapshot: subject.words(&self.snapshot),
+        };
+        (batch, rows)
+    }
+}
+
 /// Of `dtype`, with values that another holds, too.
 fn states<B: Backend>(
     subject: &Subject<B>,
     (dtype, rounding): (DType, DType),
     tensors: &[StateTensorView],
+    num_slots: usize,
 ) -> StateView<B> {
     let mut states = StateView {
         region: subject.zeros(dtype, 0),
-        num_slots: NUM_SLOTS,
+        num_slots,
         num_layers: NUM_LAYERS,
         tensors: tensors.into(),
     };
-    let len = NUM_SLOTS * states.item_len();
+    let len = num_slots * states.item_len();
     states.region = subject.zeros(dtype, len);
     subject.write(&states.region, &rounded(rounding, values(1, len)));
     states
-}
-
-/// The second sequence reads slot 3 and writes 1, the first begins, and leaves a snapshot in slot 0.
-fn step<B: Backend>(subject: &Subject<B>) -> (BatchView<B>, StateRows<B>) {
-    let none = subject.words(&[]);
-    let batch = BatchView {
-        num_tokens: ROWS,
-        num_seqs: 2,
-        token_ids: none.clone(),
-        positions: none.clone(),
-        q_indptr: subject.words(&ENDS),
-        kv_lens: none.clone(),
-        page_table: none.clone(),
-        page_table_stride: 0,
-        out_slots: none,
-    };
-    let mut snapshot = [NO_SLOT; ROWS];
-    snapshot[63] = 0;
-    let rows = StateRows {
-        read: subject.words(&[NO_SLOT, 3]),
-        write: subject.words(&[2, 1]),
-        snapshot: subject.words(&snapshot),
-    };
-    (batch, rows)
 }
 
 /// The rows that come out, and all states afterwards.
@@ -102,13 +161,19 @@ pub fn causal_conv<B: Backend>(
     subject: &Subject<B>,
     shape: &DeltaShape,
     dtype: DType,
+    step: &DeltaStep,
 ) -> (Vec<f32>, Vec<f32>) {
     let channels = shape.channels();
     let row_stride = channels + BESIDE;
-    let x = subject.activations(&rounded(dtype, values(2, ROWS * row_stride)));
-    let states = states(subject, (subject.dtype(), dtype), &shape.conv_tensors());
-    let (batch, state_rows) = step(subject);
-    let out = subject.zeros(subject.dtype(), ROWS * channels);
+    let x = subject.activations(&rounded(dtype, values(2, step.rows() * row_stride)));
+    let states = states(
+        subject,
+        (subject.dtype(), dtype),
+        &shape.conv_tensors(),
+        step.num_slots,
+    );
+    let (batch, state_rows) = step.on(subject);
+    let out = subject.zeros(subject.dtype(), step.rows() * channels);
     subject.backend.causal_conv(CausalConv {
         x: Strided {
             values: &x.slice(BESIDE..x.len()),
@@ -130,19 +195,26 @@ pub fn gdn_scan<B: Backend>(
     subject: &Subject<B>,
     shape: &DeltaShape,
     dtype: DType,
+    step: &DeltaStep,
 ) -> (Vec<f32>, Vec<f32>) {
     let heads = shape.num_v_heads;
-    let activations =
-        |seed, width: usize| subject.activations(&rounded(dtype, values(seed, ROWS * width)));
+    let activations = |seed, width: usize| {
+        subject.activations(&rounded(dtype, values(seed, step.rows() * width)))
+    };
     let (qkv, gates) = (
         activations(2, shape.channels()),
         activations(3, 2 * heads + BESIDE),
     );
     let row_stride = 2 * heads + BESIDE;
     let decay: Vec<f32> = values(4, heads).iter().map(|x| -(x + 1.0)).collect();
-    let states = states(subject, (DType::F32, dtype), &shape.recurrent_tensors());
-    let (batch, state_rows) = step(subject);
-    let out = subject.zeros(subject.dtype(), ROWS * shape.v_width());
+    let states = states(
+        subject,
+        (DType::F32, dtype),
+        &shape.recurrent_tensors(),
+        step.num_slots,
+    );
+    let (batch, state_rows) = step.on(subject);
+    let out = subject.zeros(subject.dtype(), step.rows() * shape.v_width());
     subject.backend.gdn_scan(GdnScan {
         qkv: &qkv,
         num_k_heads: shape.num_k_heads,
@@ -176,8 +248,18 @@ pub fn in_pieces<B: Backend>(
     mates: usize,
 ) -> Vec<f32> {
     let (channels, heads) = (shape.channels(), shape.num_v_heads);
-    let conv_states = states(subject, (subject.dtype(), dtype), &shape.conv_tensors());
-    let delta_states = states(subject, (DType::F32, dtype), &shape.recurrent_tensors());
+    let conv_states = states(
+        subject,
+        (subject.dtype(), dtype),
+        &shape.conv_tensors(),
+        NUM_SLOTS,
+    );
+    let delta_states = states(
+        subject,
+        (DType::F32, dtype),
+        &shape.recurrent_tensors(),
+        NUM_SLOTS,
+    );
     let weight = subject.floats(&values(3, shape.taps * channels));
     let decay: Vec<f32> = values(4, heads).iter().map(|x| -(x + 1.0)).collect();
     let (decay, dt_bias) = (subject.floats(&decay), subject.floats(&values(5, heads)));
@@ -296,7 +378,7 @@ pub fn there_and_back<B: Backend>(
     shape: &DeltaShape,
     dtype: DType,
 ) -> Vec<f32> {
-    let states = states(subject, (dtype, dtype), &shape.conv_tensors());
+    let states = states(subject, (dtype, dtype), &shape.conv_tensors(), NUM_SLOTS);
     let host = subject
         .backend
         .alloc_host("host", dtype, 2 * states.item_len())

@@ -3,11 +3,11 @@
 use super::forms::has;
 use super::{DTYPES, Device, assert_close};
 use crate::cases::Subject;
-use crate::cases::delta::{self, DeltaShape};
+use crate::cases::delta::{self, DeltaShape, DeltaStep};
 use crate::cases::reference;
 use pd_compute::{DType, OpFeature};
 
-const SHAPES: [DeltaShape; 3] = [
+const SHAPES: [DeltaShape; 5] = [
     DeltaShape {
         num_k_heads: 2,
         num_v_heads: 4,
@@ -30,7 +30,33 @@ const SHAPES: [DeltaShape; 3] = [
         v_dim: 20,
         taps: 3,
     },
+    DeltaShape {
+        num_k_heads: 1,
+        num_v_heads: 1,
+        k_dim: 256,
+        v_dim: 16,
+        taps: 4,
+    },
+    // Heads that no loads of several elements fit, and columns of several blocks.
+    DeltaShape {
+        num_k_heads: 1,
+        num_v_heads: 2,
+        k_dim: 30,
+        v_dim: 37,
+        taps: 2,
+    },
 ];
+
+/// Rows that end within and at the ends of the tokens that the scan prepares at once, 16, and of the convolution's
+/// chunks, 32; the second has a row of each.
+fn steps() -> [DeltaStep; 3] {
+    let ragged = [1, 16, 15, 17, 33, 2, 70, 1, 32];
+    [
+        DeltaStep::of_two(),
+        DeltaStep::of(&ragged, &[69, 0, 14, 15, 16, 30, 31, 32]),
+        DeltaStep::of(&[1; 5], &[0]),
+    ]
+}
 
 /// Calls `check` with every shape on a backend of each dtype, if it has the ops.
 fn with_each<D: Device>(device: &D, check: impl Fn(&Subject<D::Backend>, &DeltaShape, DType)) {
@@ -45,23 +71,30 @@ fn with_each<D: Device>(device: &D, check: impl Fn(&Subject<D::Backend>, &DeltaS
 }
 
 pub(super) fn convolutions_go_on_from_states<D: Device>(device: &D) {
+    // Beyond the rows that a block asks for snapshots at once, and more sequences than a block has threads.
+    let long = DeltaStep::of(&[700], &[127, 128, 639, 640, 699]);
+    let many = DeltaStep::of(&[3; 131], &[1]);
     with_each(device, |subject, shape, dtype| {
-        let (out, states) = delta::causal_conv(subject, shape, dtype);
-        let (expected, expected_states) = delta::causal_conv(&reference(), shape, dtype);
-        let what = (dtype, shape);
-        assert_close(&out, &expected, subject.rounding(), &what);
-        assert_eq!(states, expected_states, "{what:?}");
+        for step in steps().iter().chain([&long, &many]) {
+            let (out, states) = delta::causal_conv(subject, shape, dtype, step);
+            let (expected, expected_states) = delta::causal_conv(&reference(), shape, dtype, step);
+            let what = (dtype, shape, step);
+            assert_close(&out, &expected, subject.rounding(), &what);
+            assert!(states == expected_states, "{what:?}");
+        }
     });
 }
 
 pub(super) fn the_delta_rule_goes_on_from_states<D: Device>(device: &D) {
     with_each(device, |subject, shape, dtype| {
-        let (out, states) = delta::gdn_scan(subject, shape, dtype);
-        let (expected, expected_states) = delta::gdn_scan(&reference(), shape, dtype);
-        let what = (dtype, shape);
-        assert_close(&out, &expected, 2.0 * subject.rounding(), &what);
-        // States are f32 on every backend.
-        assert_close(&states, &expected_states, 1e-5, &what);
+        for step in &steps() {
+            let (out, states) = delta::gdn_scan(subject, shape, dtype, step);
+            let (expected, expected_states) = delta::gdn_scan(&reference(), shape, dtype, step);
+            let what = (dtype, shape, step);
+            assert_close(&out, &expected, 2.0 * subject.rounding(), &what);
+            // States are f32 on every backend.
+            assert_close(&states, &expected_states, 1e-5, &what);
+        }
     });
 }
 
@@ -92,7 +125,13 @@ pub(super) fn a_sequences_bits_do_not_depend_on_how_it_is_cut<D: Device>(device:
                 out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
             };
             let whole = bits(&[70], 0);
-            for (pieces, mates) in [(&[1, 69][..], 3), (&[2, 1, 1, 1, 65], 1), (&[66, 4], 0)] {
+            let cuts = [
+                (&[1, 69][..], 3),
+                (&[2, 1, 1, 1, 65], 1),
+                (&[66, 4], 0),
+                (&[15, 1, 16, 38], 0),
+            ];
+            for (pieces, mates) in cuts {
                 let is_same = bits(pieces, mates) == whole;
                 assert!(is_same, "{dtype:?} {shape:?} {pieces:?} differ");
             }

@@ -303,7 +303,7 @@ struct CausalConvArgs {
   uint32_t channels;
   uint32_t taps;
   uint32_t chunk;  // rows of a sequence that a block makes
-  uint32_t pad;
+  uint32_t num_seqs;  // 0: blocks have whole sequences
 };
 
 struct GdnScanArgs {

@@ -1,6 +1,6 @@
 //! The arguments of kernels, field by field as in `args.cuh`.
 
-use super::DELTA_CONV_TENSORS;
+use super::CONV_TENSORS;
 use bytemuck::{Pod, Zeroable};
 
 /// `Fault` of the kernels: what a wrong index was.
@@ -288,11 +288,11 @@ pub(in crate::cuda) struct CausalConvArgs {
     pub(in crate::cuda) fault: u64,
     pub(in crate::cuda) states: States,
     pub(in crate::cuda) x_row_stride: u64,
-    pub(in crate::cuda) tensors: [ConvTensor; DELTA_CONV_TENSORS],
+    pub(in crate::cuda) tensors: [ConvTensor; CONV_TENSORS],
     pub(in crate::cuda) channels: u32,
     pub(in crate::cuda) taps: u32,
     pub(in crate::cuda) chunk: u32,
-    pub(in crate::cuda) pad: u32,
+    pub(in crate::cuda) num_seqs: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

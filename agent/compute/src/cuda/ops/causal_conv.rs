@@ -4,14 +4,14 @@ use super::state_args;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
 use crate::cuda::kernels::{
-    CausalConvArgs, ConvTensor, DELTA_CONV_TENSORS, DELTA_CONV_THREADS, Kernel, to_u32,
+    CONV_TENSORS, CONV_THREADS, CausalConvArgs, ConvTensor, Kernel, to_u32,
 };
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
 use crate::ops::CausalConv;
 
 /// Rows that a thread makes one after another, where sequences have many.
-const CHUNK: usize = 64;
+const CHUNK: usize = 32;
 
 pub(in crate::cuda) fn causal_conv(
     shared: &Shared,
@@ -19,12 +19,11 @@ pub(in crate::cuda) fn causal_conv(
 ) -> Result<(), DriverError> {
     let dtype = shared.config.dtype;
     let (rows, seqs, channels) = (op.batch.num_tokens, op.batch.num_seqs, op.channels());
-    // One chunk has all rows of a sequence where most have few: blocks without rows would be many.
-    let chunk = if rows <= 2 * seqs {
-        rows
-    } else {
-        CHUNK.max(op.taps)
-    };
+    // Where most have few rows, a block has all of a sequence and need not look for it.
+    let are_whole = rows <= 2 * seqs;
+    let chunk = if are_whole { rows } else { CHUNK.max(op.taps) };
+    // Numbers of chunks are as many at most.
+    let blocks = if are_whole { seqs } else { rows / chunk + seqs };
     if rows == 0 {
         return Ok(());
     }
@@ -44,19 +43,15 @@ pub(in crate::cuda) fn causal_conv(
         channels: to_u32(channels),
         taps: to_u32(op.taps),
         chunk: to_u32(chunk),
-        pad: 0,
+        num_seqs: if are_whole { 0 } else { to_u32(seqs) },
     };
     let kernel = if dtype == DType::F32 {
         Kernel::CausalConvF32
     } else {
         Kernel::CausalConvBf16
     };
-    let grid = [
-        to_u32(channels.div_ceil(DELTA_CONV_THREADS)),
-        to_u32(rows.div_ceil(chunk)),
-        to_u32(seqs),
-    ];
-    let before = (op.taps - 1) * DELTA_CONV_THREADS;
+    let grid = [to_u32(channels.div_ceil(CONV_THREADS)), to_u32(blocks), 1];
+    let before = (op.taps - 1) * CONV_THREADS;
     shared.launch(kernel, grid, 4 * before, &args)
 }
 
@@ -64,19 +59,19 @@ pub(in crate::cuda) fn causal_conv(
 ///
 /// # Panics
 /// When there are more than kernels take.
-fn tensors(op: &CausalConv<'_, CudaBackend>) -> [ConvTensor; DELTA_CONV_TENSORS] {
+fn tensors(op: &CausalConv<'_, CudaBackend>) -> [ConvTensor; CONV_TENSORS] {
     let (states, kept) = (op.states, op.taps - 1);
     let count = states.tensors.len();
     assert!(
-        count <= DELTA_CONV_TENSORS,
-        "conv states of {count} tensors; kernels take {DELTA_CONV_TENSORS}"
+        count <= CONV_TENSORS,
+        "conv states of {count} tensors; kernels take {CONV_TENSORS}"
     );
     let mut all = [ConvTensor {
         first: 0,
         head_stride: 0,
         first_channel: u32::MAX,
         head_channels: 1,
-    }; DELTA_CONV_TENSORS];
+    }; CONV_TENSORS];
     let (mut first, mut first_channel) = (0, 0);
     for (place, tensor) in all.iter_mut().zip(states.tensors.iter()) {
         let head_stride = states.num_layers * tensor.elements;

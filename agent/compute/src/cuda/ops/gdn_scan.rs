@@ -3,7 +3,7 @@
 use super::state_args;
 use crate::cuda::driver::DriverError;
 use crate::cuda::handle::CudaBackend;
-use crate::cuda::kernels::{DELTA_SCAN_COLUMNS, GdnScanArgs, Kernel, to_u32};
+use crate::cuda::kernels::{DELTA_SCAN_COLUMNS, DELTA_SCAN_STAGE, GdnScanArgs, Kernel, to_u32};
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
 use crate::ops::{GdnScan, GdnShape, Strided};
@@ -59,8 +59,8 @@ pub(in crate::cuda) fn gdn_scan(
         to_u32(num_v_heads),
         to_u32(op.batch.num_seqs),
     ];
-    // k and q of a token and the one before it, of each warp.
-    let words = warps * 4 * k_max;
+    // k, q, the block's columns and four more of each token of two stages.
+    let words = 2 * DELTA_SCAN_STAGE * (2 * k_max + warps * columns + 4);
     shared.launch(kernel, grid, 4 * words, &args)
 }
 
