@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 const KERNELS: &str = "src/cuda/kernels";
 const FILES: [&str; 19] = [
     "attn_latent",
+    "attn_latent_tile",
     "attn_paged",
     "attn_tile",
     "conv",

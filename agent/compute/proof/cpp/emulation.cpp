@@ -349,6 +349,17 @@ void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) 
   }
 }
 
+void load_matrices(uint32_t (&r)[4], const uint16_t* row) {
+  check_aligned(row);
+  auto places = exchange_of_warp();
+  uint32_t me = lane();
+  places[me][0] = reinterpret_cast<uint64_t>(row);
+  sync_warp();
+  for (uint32_t m = 0; m < 4; ++m) {
+    memcpy(&r[m], reinterpret_cast<const uint16_t*>(places[8 * m + me / 4][0]) + me % 4 * 2, 4);
+  }
+}
+
 void load_matrices_transposed(uint32_t (&r)[4], const uint16_t* row) {
   check_aligned(row);
   auto places = exchange_of_warp();
@@ -456,6 +467,7 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
   munmap(shared, shared_pages + page);
 }
 
+#include "attn_latent_tile.cuh"
 #include "attn_paged.cuh"
 #include "copy.cuh"
 #include "linear_hopper.cuh"
@@ -466,6 +478,9 @@ extern "C" void pd_emulation_launch(const void* kernel, const uint32_t* grid, ui
 // Each file's own names stay its own.
 namespace attn_latent {
 #include "attn_latent.cu"
+}
+namespace attn_latent_tile {
+#include "attn_latent_tile.cu"
 }
 namespace attn_paged {
 #include "attn_paged.cu"
@@ -561,6 +576,13 @@ constexpr Constant CONSTANTS[] = {
     {"DELTA_SCAN_STAGE", delta::SCAN_STAGE},
     {"ATTN_LATENT_HEADS", attn_latent::HEADS},
     {"ATTN_LATENT_DIM_MAX", attn_latent::DIM_MAX},
+    {"LATENT_TILE_DIM_MAX", pd::latents::TILE_DIM},
+    {"LATENT_TILE_VALUE_DIM_MAX", pd::latents::TILE_VALUE_DIM},
+    {"LATENT_FOLD_GROUPS", attn_latent_tile::FOLD_GROUPS},
+    {"LATENT_TILE_FEW_ROWS", pd::latents::FEW_ROWS},
+    {"LATENT_TILE_MANY_ROWS", pd::latents::MANY_ROWS},
+    {"LATENT_TILE_FEW_SHARED", sizeof(attn_latent_tile::FewShared)},
+    {"LATENT_TILE_MANY_SHARED", sizeof(attn_latent_tile::ManyShared)},
     {"SAMPLE_SPLIT", pd::sampling::SPLIT},
     {"SAMPLE_LISTED", pd::sampling::LISTED},
     {"SAMPLE_PARTIAL", sizeof(pd::SamplePartial)},

@@ -53,6 +53,7 @@ void* shared_memory();
 uint16_t round_to_bf16(float value);
 uint32_t shuffle(uint32_t value, uint32_t source_lane);
 void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void load_matrices(uint32_t (&r)[4], const uint16_t* row);
 void load_matrices_transposed(uint32_t (&r)[4], const uint16_t* row);
 void multiply_warpgroup(float* d, int len, const uint32_t* a, const uint16_t* left, const uint16_t* matrix,
                         bool transposed, uint32_t plane_bytes, bool adds);

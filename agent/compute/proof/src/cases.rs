@@ -4,6 +4,7 @@
 pub mod attention;
 pub mod delta;
 pub mod experts;
+pub mod latent_attention;
 pub mod latents;
 pub mod linear;
 pub mod pages;

@@ -37,7 +37,10 @@ use forms::{
     attention_has_windows_sinks_caps_and_gates, embeddings_are_scaled_and_norms_added,
     linears_add_biases_and_have_more_epilogues,
 };
-use latents::{a_rows_bits_depend_on_the_latents_before_it_only, latents_are_kept_and_attended};
+use latents::{
+    a_querys_bits_depend_on_its_own_latents_only, a_rows_bits_depend_on_the_latents_before_it_only,
+    latents_are_kept_and_attended, queries_attend_to_latents_as_the_cpus_do,
+};
 use linears::{
     a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate,
     narrow_linears_take_any_number_of_rows, normed_rows_multiply_as_after_a_norm,
@@ -103,6 +106,8 @@ checks! {
     a_rows_bits_do_not_depend_on_those_that_choose_its_experts
     latents_are_kept_and_attended
     a_rows_bits_depend_on_the_latents_before_it_only
+    queries_attend_to_latents_as_the_cpus_do
+    a_querys_bits_depend_on_its_own_latents_only
     keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted
     attention_reads_e4m3_as_the_cpus_does
     pages_and_bits_of_e4m3_stay_what_they_are

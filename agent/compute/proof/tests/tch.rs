@@ -25,10 +25,11 @@ impl Device for Torch {
 }
 
 /// What torch promises less of, or what is of our kernels only.
-const NOT_OF_TORCH: [&str; 6] = [
+const NOT_OF_TORCH: [&str; 7] = [
     "a_sequences_bits_do_not_depend_on_how_it_is_cut",
     "a_rows_bits_do_not_depend_on_those_that_choose_its_experts",
     "a_rows_bits_depend_on_the_latents_before_it_only",
+    "a_querys_bits_depend_on_its_own_latents_only",
     "a_linears_bits_do_not_depend_on_the_number_of_rows",
     "a_querys_bits_depend_on_its_own_keys_only",
     "weights_that_the_kernels_cannot_load_are_refused",
@@ -78,6 +79,7 @@ torch! {
     states_come_back_from_the_host_as_they_went
     experts_are_chosen_run_and_added_up
     latents_are_kept_and_attended
+    queries_attend_to_latents_as_the_cpus_do
     greedy_rows_take_the_first_of_the_likeliest
     draws_fall_where_the_cpus_do
     penalties_and_bias_come_before_the_draw

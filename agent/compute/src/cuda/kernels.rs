@@ -47,6 +47,14 @@ constants! {
     DELTA_SCAN_STAGE = 16;
     ATTN_LATENT_HEADS = 2;
     ATTN_LATENT_DIM_MAX = 768;
+    LATENT_TILE_DIM_MAX = 576;
+    LATENT_TILE_VALUE_DIM_MAX = 512;
+    LATENT_FOLD_GROUPS = 4;
+    LATENT_TILE_FEW_ROWS = 16;
+    LATENT_TILE_MANY_ROWS = 64;
+    // Bytes of the kernels' `LatentShared`.
+    LATENT_TILE_FEW_SHARED = 215_168;
+    LATENT_TILE_MANY_SHARED = 225_280;
     SAMPLE_SPLIT = 8192;
     SAMPLE_LISTED = 2048;
     // Bytes of `SamplePartial` and of the kernels' `Shared`.
@@ -235,6 +243,9 @@ kernels! {
     AttendLatentF32 "pd_attend_latent_f32" AttnArgs, 128;
     AttendLatentBf16F8 "pd_attend_latent_bf16_f8" AttnArgs, 128;
     AttendLatentF32F8 "pd_attend_latent_f32_f8" AttnArgs, 128;
+    AttendLatentTile16 "pd_attend_latent_tile_16" AttnArgs, 256;
+    AttendLatentTile64 "pd_attend_latent_tile_64" AttnArgs, 256;
+    FoldLatentSplits "pd_fold_latent_splits" AttnArgs, 512;
     MlaPrepBf16 "pd_mla_prep_bf16" MlaPrepArgs, 256;
     MlaPrepF32 "pd_mla_prep_f32" MlaPrepArgs, 256;
     MlaPrepBf16F8 "pd_mla_prep_bf16_f8" MlaPrepArgs, 256;

@@ -40,6 +40,8 @@ impl Command {
                         | Kernel::LinearHopperBf16
                         | Kernel::LinearHopperF32
                         | Kernel::ExpertHopperBf16
+                        | Kernel::AttendLatentTile16
+                        | Kernel::AttendLatentTile64
                 );
                 let most = if is_for_hopper { 227 } else { 99 };
                 assert!(

@@ -1,6 +1,7 @@
 //! Facts about words of a step that name what is not there: the stream faults, and its fault names the op.
 
 use super::*;
+use pd_compute::cuda::kernels::Kernel;
 use pd_compute::{
     AttnPaged, AttnValues, BatchView, CausalConv, CopyDirection, CopyStates, DeviceBuffer,
     Epilogue, ExpertSource, GdnScan, KvCutView, KvGroupView, KvScales, MlaPrep, MoeExperts,
@@ -272,18 +273,45 @@ impl Latents {
 /// More queries than an axis of a grid but the first has blocks. None sees a key, and nothing waits for them.
 #[test]
 fn latents_of_the_longest_steps_are_launched() {
-    let subject = HOPPER.start(DType::BF16, false);
-    Latents::new(&subject, (1 << 16) + 1, 0, 0, 0).attend(&subject);
-    assert_eq!(subject.backend.health().err(), None);
+    for device in [HOPPER, OLDER] {
+        let subject = device.start(DType::BF16, false);
+        Latents::new(&subject, (1 << 16) + 1, 0, 0, 0).attend(&subject);
+        assert_eq!(subject.backend.health().err(), None);
+    }
+}
+
+#[test]
+fn latents_take_the_kernels_of_their_device_and_step() {
+    let log = |(major, minor), deterministic, rows| {
+        let driver = EmulatedDriver::new(1 << 30).with_compute_capability(major, minor);
+        let driver = Arc::new(driver);
+        let config = CudaConfig {
+            dtype: DType::BF16,
+            deterministic,
+        };
+        let backend = CudaBackend::start(driver.clone(), config).expect("it has the memory");
+        let subject = Subject { backend };
+        Latents::new(&subject, rows, rows, 0, 0).attend(&subject);
+        assert!(subject.backend.fence().wait().is_ok());
+        driver.log()
+    };
+    let (hopper, older) = ((9, 0), (8, 0));
+    let (few, many) = (Kernel::AttendLatentTile16, Kernel::AttendLatentTile64);
+    let fold = Kernel::FoldLatentSplits;
+    assert_eq!(log(hopper, false, 1), [few, fold]);
+    assert_eq!(log(hopper, false, 9), [many, fold]);
+    assert_eq!(log(hopper, true, 1), [many]);
+    assert_eq!(log(older, false, 9), [Kernel::AttendLatentBf16]);
 }
 
 #[test]
 fn a_page_of_latents_that_does_not_exist_faults_the_stream() {
-    let subject = started();
-    Latents::new(&subject, 1, 5, 2, 0).attend(&subject);
-    let said =
-        "op attn_paged faulted: page 2 is beyond the pool of 2; the queue runs nothing after it";
-    assert_eq!(fault_of(&subject), said);
+    for dtype in [DType::F32, DType::BF16] {
+        let subject = HOPPER.start(dtype, false);
+        Latents::new(&subject, 1, 5, 2, 0).attend(&subject);
+        let said = "op attn_paged faulted: page 2 is beyond the pool of 2; the queue runs nothing after it";
+        assert_eq!(fault_of(&subject), said);
+    }
 }
 
 /// The last one that is there, none, and one beyond.

@@ -81,6 +81,8 @@ emulated! {
     a_rows_bits_do_not_depend_on_those_that_choose_its_experts
     latents_are_kept_and_attended
     a_rows_bits_depend_on_the_latents_before_it_only
+    queries_attend_to_latents_as_the_cpus_do
+    a_querys_bits_depend_on_its_own_latents_only
     keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted
     attention_reads_e4m3_as_the_cpus_does
     pages_and_bits_of_e4m3_stay_what_they_are
@@ -107,6 +109,8 @@ fn attention_is_the_cpus_on_devices_before_hopper() {
     for name in [
         "attention_of_many_queries_is_the_cpus",
         "a_querys_bits_depend_on_its_own_keys_only",
+        "latents_are_kept_and_attended",
+        "a_querys_bits_depend_on_its_own_latents_only",
     ] {
         let checks = checks::<Emulated>();
         let check = checks.iter().find(|check| check.name == name);

@@ -294,6 +294,20 @@ DEVICE void mma_16x8x16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&
 #endif
 }
 
+// Four 8×8 matrices of 16-bit elements: lane i gives the address of row i % 8 of matrix i / 8, and gets row i / 4, columns
+// 2·(i % 4) and the next, of each.
+DEVICE void load_matrices(uint32_t (&r)[4], const bf16* row) {
+#ifdef __CUDACC__
+  uint32_t address = uint32_t(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+#else
+  emulation::load_matrices(r, reinterpret_cast<const uint16_t*>(row));
+#endif
+}
+
 // Four 8×8 matrices of 16-bit elements, transposed: lane i gives the address of row i % 8 of matrix i / 8, and gets
 // column i / 4, rows 2·(i % 4) and the next, of each.
 DEVICE void load_matrices_transposed(uint32_t (&r)[4], const bf16* row) {
