@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 const KERNELS: &str = "src/cuda/kernels";
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "attn_latent",
     "attn_latent_tile",
     "attn_paged",

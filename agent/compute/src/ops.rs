@@ -74,6 +74,12 @@ pub trait Backend: DeviceTypes {
 
     fn activation_dtype(&self) -> DType;
 
+    /// Rows that go through experts at a time: their terms, `top_k` of a row, are in memory at once, and the experts'
+    /// weights are read again for the next ones.
+    fn expert_rows_max(&self) -> usize {
+        1024
+    }
+
     /// Whether this backend has what a model needs. Asked before the model's weights are read; what
     /// it refuses is not enqueued.
     ///

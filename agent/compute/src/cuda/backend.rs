@@ -29,6 +29,11 @@ impl Backend for CudaBackend {
         self.shared.config.dtype
     }
 
+    fn expert_rows_max(&self) -> usize {
+        // As many as give experts work for as long as reading them takes: of 8,192 rows, each of 256 experts has 256.
+        8192
+    }
+
     fn check_ops(&self, needs: &OpNeeds) -> Result<(), ComputeError> {
         let own = self.shared.config.dtype;
         let has_latents = needs.features.contains(&OpFeature::LatentAttention);

@@ -42,14 +42,16 @@ impl<'a> Mxfp4<'a> {
     /// Some of its rows, in this order.
     pub fn rows(&self, order: impl Iterator<Item = usize>) -> Matrix<'a> {
         let per_row = self.scales.columns;
-        let mut bytes = Vec::new();
+        let row_bytes = per_row * (1 + BLOCK_BYTES);
+        let mut bytes = Vec::with_capacity(order.size_hint().0 * row_bytes);
         let mut rows = 0;
         for row in order {
             let scales = &self.scales.bytes[row * per_row..][..per_row];
             let blocks = &self.blocks.bytes[row * per_row * BLOCK_BYTES..];
             for (block, scale) in blocks.as_chunks().0.iter().zip(scales) {
-                bytes.push(*scale);
-                bytes.extend(reordered(block));
+                let mut stored = [*scale; 1 + BLOCK_BYTES];
+                stored[1..].copy_from_slice(&reordered(block));
+                bytes.extend_from_slice(&stored);
             }
             rows += 1;
         }
@@ -66,8 +68,15 @@ impl<'a> Mxfp4<'a> {
 
 /// Pairs of values that lie beside each other, as pairs that lie half a block apart.
 fn reordered(block: &[u8; BLOCK_BYTES]) -> [u8; BLOCK_BYTES] {
-    let value = |i: usize| block[i / 2] >> (i % 2 * 4) & 15;
-    std::array::from_fn(|i| value(i) | value(i + BLOCK_BYTES) << 4)
+    const LOWER: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+    let [first, second] = [0, 8].map(|at| {
+        let half = block[at..].first_chunk();
+        u64::from_le_bytes(*half.expect("a block has 16 bytes"))
+    });
+    let even = first & LOWER | (second & LOWER) << 4;
+    let odd = first >> 4 & LOWER | second & !LOWER;
+    let values = [even.to_le_bytes(), odd.to_le_bytes()];
+    std::array::from_fn(|i| values[i % 2][i / 2])
 }
 
 #[cfg(test)]

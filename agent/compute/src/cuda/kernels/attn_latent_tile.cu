@@ -118,7 +118,8 @@ DEVICE void weigh(LatentShared<ROWS, STAGES>& shared, RowWeighing& so_far, uint3
   for (uint32_t i = 0; i < PAIRS; ++i) {
     float a = weight_of(scores[i][0], most), b = weight_of(scores[i][1], most);
     added += a + b;
-    *reinterpret_cast<uint32_t*>(&shared.weights[row][2 * (i * LANES + lane)]) = pack_bf16(a, b);
+    bf16* to = &shared.weights[row][2 * (i * LANES + lane)];
+    *reinterpret_cast<uint32_t*>(to) = pack_bf16(a, b);
   }
   so_far.largest = most;
   so_far.sum = so_far.sum * keep + added;

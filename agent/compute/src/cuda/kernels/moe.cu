@@ -144,6 +144,31 @@ DEVICE void sums_before(uint32_t* memory, uint32_t (&values)[2], uint32_t (&tota
 
 }  // namespace
 
+namespace {
+
+// Choices that a thread asks for at once.
+constexpr uint32_t CHOICES_AHEAD = 8;
+
+// Calls `each` with every choice and its expert's id, a thread's in turn.
+template <typename Each>
+DEVICE void for_choices(const ExpertTilesArgs& args, const Each& each) {
+  for (uint32_t first = threadIdx.x; first < args.num_choices; first += CHOICES_AHEAD * blockDim.x) {
+    uint32_t ids[CHOICES_AHEAD];
+#pragma unroll
+    for (uint32_t i = 0; i < CHOICES_AHEAD; ++i) {
+      uint32_t c = first + i * blockDim.x;
+      ids[i] = c < args.num_choices ? args.chosen[c] : 0;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < CHOICES_AHEAD; ++i) {
+      uint32_t c = first + i * blockDim.x;
+      if (c < args.num_choices) each(c, ids[i]);
+    }
+  }
+}
+
+}  // namespace
+
 // Grid: one block. Shared memory: 3 · EXPERTS_MAX words.
 KERNEL(pd_expert_tiles, ExpertTilesArgs, EXPERTS_MAX) {
   SHARED(uint32_t, counts);  // [EXPERTS_MAX]; then memory of sums
@@ -152,11 +177,10 @@ KERNEL(pd_expert_tiles, ExpertTilesArgs, EXPERTS_MAX) {
   counts[expert] = 0;
   __syncthreads();
   const LocalExperts& experts = args.experts;
-  for (uint32_t c = threadIdx.x; c < args.num_choices; c += blockDim.x) {
-    uint32_t id = args.chosen[c];
+  for_choices(args, [&](uint32_t, uint32_t id) {
     if (id >= experts.num_experts) report_fault(args.fault, OP_MOE_EXPERTS, FAULT_EXPERT, id, experts.num_experts);
     if (experts.has(id)) atomic_add(&counts[experts.of(id)], 1);
-  }
+  });
   __syncthreads();
   uint32_t count = counts[expert], tiles = ceil_div(count, args.tile_rows);
   uint32_t before[2] = {count, tiles}, totals[2];
@@ -169,12 +193,12 @@ KERNEL(pd_expert_tiles, ExpertTilesArgs, EXPERTS_MAX) {
   // From here on the place of the expert's next choice. Which of its choices comes first changes no bit.
   counts[expert] = before[0];
   __syncthreads();
-  for (uint32_t c = threadIdx.x; c < args.num_choices; c += blockDim.x) {
-    if (!experts.has(args.chosen[c])) continue;
-    uint32_t place = atomic_add(&counts[experts.of(args.chosen[c])], 1);
+  for_choices(args, [&](uint32_t c, uint32_t id) {
+    if (!experts.has(id)) return;
+    uint32_t place = atomic_add(&counts[experts.of(id)], 1);
     args.choices[place] = c;
     args.rows[place] = c / args.top_k;
-  }
+  });
 }
 
 namespace {

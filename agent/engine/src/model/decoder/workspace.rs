@@ -75,10 +75,6 @@ pub(crate) struct SharedSpace<B: Backend> {
     pub(crate) gate: B::Buffer,
 }
 
-/// The most rows that go through experts at a time: with 8 of 2,048 elements for each, their terms
-/// take 64 MiB.
-const MAX_EXPERT_ROWS: usize = 1024;
-
 // === impl Workspace ===
 
 impl<B: Backend> Workspace<B> {
@@ -165,7 +161,7 @@ impl<B: Backend> ExpertSpace<B> {
         if experts == 0 {
             return Ok(None);
         }
-        let max_rows = max_tokens.min(MAX_EXPERT_ROWS);
+        let max_rows = max_tokens.min(backend.expert_rows_max());
         let dtype = backend.activation_dtype();
         let rows = |name, dtype, width| backend.alloc(name, dtype, max_rows * width);
         let shared = if shared {
