@@ -59,7 +59,7 @@ impl Checkpoint {
         let weights = self.tensors.iter().map(|tensor| match tensor.role() {
             Role::Embedding if !self.is_tied() => 0.0,
             Role::Routed => self.touched(requests) * tensor.bytes() as f64,
-            _ => tensor.bytes() as f64,
+            Role::Embedding | Role::Head | Role::Every => tensor.bytes() as f64,
         });
         let rows = self.kinds().into_iter().map(|kind| match kind {
             Kind::Full => keys * self.token_bytes(),
