@@ -128,8 +128,9 @@ DEVICE void attend_tile(const AttnArgs& args) {
   // By how much, in units of log2, a score may exceed what all are weighed against before that becomes another: what wide
   // heads have added up is much to multiply at every block.
   constexpr float SLACK = IS_WIDE<DIM> ? 8.0f : 0.0f;
-  // Tiles of keys whose products are under way at a time.
+  // Steps of a query that registers hold.
   constexpr int KEPT = STEPS - (IS_WIDE<DIM> ? WIDE_ASIDE / 32 : 0);
+  // Tiles of keys whose products are under way at a time.
   constexpr int ABREAST = IS_WIDE<DIM> ? KEY_TILES : 1;
   SHARED(bf16, shared);
   TilePlace place;
@@ -146,7 +147,6 @@ DEVICE void attend_tile(const AttnArgs& args) {
 
   Blocks<DIM, Kv> ring(Pages(args, place.seq), kv_head, first_key, last_key, shared);
   ring.fetch(first_block);
-
   commit_copies();
 
   // Queries stay in registers as operands of products, or in places of each thread's own where these do not do.

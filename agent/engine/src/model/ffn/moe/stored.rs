@@ -5,6 +5,7 @@ use crate::model::decoder::loader::Loader;
 use crate::model::load_error::LoadError;
 use crate::weights::{ExpertRole, ExpertsRole, LayerRole, Matrix, Role};
 use pd_compute::{Backend, ExpertSource, WeightSource};
+use std::num::NonZero;
 use std::ops::Range;
 
 /// Experts as files have them.
@@ -135,7 +136,7 @@ fn in_turns<'a, B: Backend>(
                 down.rows(rows_of(expert, hidden)),
             ]
         };
-        return Ok((0..experts).map(expert).collect());
+        return Ok(on_cores(experts, expert));
     }
     let gate_up = loader.matrix(all(ExpertsRole::GateUpColumns), experts * hidden, 2 * width)?;
     let down = loader.matrix(all(ExpertsRole::DownColumns), experts * width, hidden)?;
@@ -147,7 +148,28 @@ fn in_turns<'a, B: Backend>(
             down.columns(rows_of(expert, width), 0..hidden),
         ]
     };
-    Ok((0..experts).map(expert).collect())
+    Ok(on_cores(experts, expert))
+}
+
+/// What `make` makes of each number below `count`, in this order. Each core has some: what is moved is as large as a
+/// checkpoint.
+fn on_cores<T: Send>(count: usize, make: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let (each, make) = (count.div_ceil(cores).max(1), &make);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .step_by(each)
+            .map(|first| {
+                let mine = first..count.min(first + each);
+                scope.spawn(move || mine.map(make).collect::<Vec<_>>())
+            })
+            .collect();
+        let made = threads.into_iter().map(|thread| match thread.join() {
+            Ok(made) => made,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        made.flatten().collect()
+    })
 }
 
 /// One of the matrices of `rows` rows that lie one after another in a tensor.
