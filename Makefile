@@ -180,7 +180,7 @@ test-gpu: gpu-bundle ## On a machine with a GPU: ops, agents and pairs beside th
 	@OUT=$(dir $(BUNDLE)) $(BUNDLE)/test-gpu.sh $(PARTS)
 
 .PHONY: bench-gpu
-bench-gpu: gpu-bundle ## On a machine with a GPU: ops and whole models in the shapes of Qwen3, and transformers beside them
+bench-gpu: gpu-bundle ## On a machine with a GPU: ops, whole models in the shapes of Qwen3, first layers of other families, and transformers beside them
 	@python3 $(BUNDLE)/run.py $(BUNDLE) bench/results/gpu.json bench/results/gpu.txt
 	@python3 $(BUNDLE)/run.py $(BUNDLE) bench/results/gpu-families.json bench/results/gpu-families.txt --families
 

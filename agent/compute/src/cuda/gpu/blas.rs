@@ -15,8 +15,6 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 const CANDIDATES: usize = 8;
 const RUNS: u32 = 3;
 
-/// As [`refused`] words that an algorithm does not take a product.
-const UNSUPPORTED: &str = "CUBLAS_STATUS_NOT_SUPPORTED";
 /// `CUBLAS_OP_T` of cublas_api.h, which the bindings of this library leave out.
 const OP_TRANSPOSED: i32 = 1;
 
@@ -60,6 +58,13 @@ fn refused(call: &'static str) -> impl FnOnce(result::CublasError) -> DriverErro
     }
 }
 
+fn refused_product(gemm: &Gemm) -> impl FnOnce(result::CublasError) -> DriverError {
+    move |error| DriverError {
+        call: "cublasLtMatmul",
+        reason: format!("{:?} for {gemm:?}", error.0),
+    }
+}
+
 // === impl Blas ===
 
 impl Blas {
@@ -99,8 +104,8 @@ impl Blas {
             // SAFETY: the caller's.
             match unsafe { self.enqueue(&call, gemm, &algo) } {
                 // Nothing was enqueued: the algorithm takes rows like these, but not so many.
-                Err(error) if error.reason.contains(UNSUPPORTED) => {}
-                other => return other,
+                Err(error) if error.0 == sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => {}
+                other => return other.map_err(refused_product(gemm)),
             }
         }
         // SAFETY: the caller's.
@@ -108,7 +113,7 @@ impl Blas {
         let shape = if known.is_some() { own } else { alike };
         self.chosen.lock().insert(shape, algo);
         // SAFETY: the caller's.
-        unsafe { self.enqueue(&call, gemm, &algo) }
+        unsafe { self.enqueue(&call, gemm, &algo) }.map_err(refused_product(gemm))
     }
 
     /// # Safety
@@ -118,7 +123,7 @@ impl Blas {
         call: &Call,
         gemm: &Gemm,
         algo: &sys::cublasLtMatmulAlgo_t,
-    ) -> Result<(), DriverError> {
+    ) -> Result<(), result::CublasError> {
         let (alpha, beta) = (1.0f32, if gemm.adds { 1.0f32 } else { 0.0 });
         let [weight, x, y] = call.layouts;
         // SAFETY: the caller's; scalars are read before the call returns.
@@ -142,10 +147,6 @@ impl Blas {
                 self.stream.cast(),
             )
         }
-        .map_err(|error| DriverError {
-            call: "cublasLtMatmul",
-            reason: format!("{:?} for {gemm:?}", error.0),
-        })
     }
 
     /// Runs each candidate a few times into memory of its own; the fastest.
@@ -208,10 +209,14 @@ impl Blas {
         let timed = || {
             // SAFETY: the caller's; events and stream are of this context.
             unsafe {
-                self.enqueue(call, gemm, algo)?;
+                let run = || {
+                    self.enqueue(call, gemm, algo)
+                        .map_err(refused_product(gemm))
+                };
+                run()?;
                 driver::event::record(start, self.stream).map_err(failed("cuEventRecord"))?;
                 for _ in 0..RUNS {
-                    self.enqueue(call, gemm, algo)?;
+                    run()?;
                 }
                 driver::event::record(end, self.stream).map_err(failed("cuEventRecord"))?;
                 driver::event::synchronize(end).map_err(failed("cuEventSynchronize"))?;
