@@ -47,6 +47,46 @@ pub struct AttnForm {
 /// In the page table, of a page that holds no key that a query sees.
 const GIVEN_AWAY: u32 = u32::MAX;
 
+/// Of sequences, the pages of each, how many a sequence has at most, and those of the pool. Sequences' pages lie in turn, from
+/// the pool's end: neighbours in a sequence never are neighbours.
+pub(super) fn page_table(seqs: &[(usize, usize)], page_size: usize) -> (Vec<u32>, usize, usize) {
+    let stride = seqs.iter().map(|(keys, _)| keys.div_ceil(page_size));
+    let stride = stride.max().unwrap_or(0).max(1);
+    let num_pages = stride * seqs.len() + 1;
+    let page = |seq: usize, i: usize| num_pages - 1 - (i * seqs.len() + seq);
+    let table = (0..seqs.len())
+        .flat_map(|seq| (0..stride).map(move |i| (seq, i)))
+        .map(|(seq, i)| u32::try_from(page(seq, i)).expect("small"));
+    (table.collect(), stride, num_pages)
+}
+
+/// A step of sequences' last tokens, whose keys are in the pool already.
+pub(super) fn batch_of<B: Backend>(
+    subject: &Subject<B>,
+    seqs: &[(usize, usize)],
+    page_table: &[u32],
+    stride: usize,
+) -> BatchView<B> {
+    let word = |value: usize| u32::try_from(value).expect("small");
+    let mut q_indptr = vec![0];
+    for (_, queries) in seqs {
+        q_indptr.push(q_indptr[q_indptr.len() - 1] + word(*queries));
+    }
+    let rows = q_indptr[seqs.len()] as usize;
+    let lens: Vec<u32> = seqs.iter().map(|(keys, _)| word(*keys)).collect();
+    BatchView {
+        num_tokens: rows,
+        num_seqs: seqs.len(),
+        token_ids: subject.words(&vec![0; rows]),
+        positions: subject.words(&vec![0; rows]),
+        q_indptr: subject.words(&q_indptr),
+        kv_lens: subject.words(&lens),
+        page_table: subject.words(page_table),
+        page_table_stride: stride,
+        out_slots: subject.words(&vec![NO_SLOT; rows]),
+    }
+}
+
 // === impl KvShape ===
 
 impl KvShape {
@@ -96,25 +136,9 @@ impl AttnCase {
         }
     }
 
-    fn pages_of(&self, keys: usize) -> usize {
-        keys.div_ceil(self.page_size)
-    }
-
-    /// Sequences' pages lie in turn, from the pool's end: neighbours in a sequence never are neighbours.
-    fn page_table(&self) -> (Vec<u32>, usize, usize) {
-        let stride = self.seqs.iter().map(|(keys, _)| self.pages_of(*keys));
-        let stride = stride.max().unwrap_or(0).max(1);
-        let num_pages = stride * self.seqs.len() + 1;
-        let page = |seq: usize, i: usize| num_pages - 1 - (i * self.seqs.len() + seq);
-        let table = (0..self.seqs.len())
-            .flat_map(|seq| (0..stride).map(move |i| (seq, i)))
-            .map(|(seq, i)| u32::try_from(page(seq, i)).expect("small"));
-        (table.collect(), stride, num_pages)
-    }
-
     /// Outputs of the queries, `[query][head][head_dim]`.
     pub fn run<B: Backend>(&self, subject: &Subject<B>) -> Vec<f32> {
-        let (page_table, stride, num_pages) = self.page_table();
+        let (page_table, stride, num_pages) = page_table(&self.seqs, self.page_size);
         let shape = KvShape {
             num_pages,
             page_size: self.page_size,
@@ -128,31 +152,15 @@ impl AttnCase {
         let width = self.num_kv_heads * self.group * self.head_dim;
         // As in a qkv row: something follows the queries.
         let row_stride = width + 2 * self.num_kv_heads * self.head_dim;
-        let (mut q_indptr, mut q) = (vec![0u32], Vec::new());
+        let mut q = Vec::new();
         for (seq, (keys, queries)) in self.seqs.iter().enumerate() {
             for position in keys - queries..*keys {
                 q.extend(self.query(seq, position, width));
                 q.resize(q.len() + row_stride - width, f32::NAN);
             }
-            q_indptr.push(q_indptr[seq] + u32::try_from(*queries).expect("small"));
         }
         let rows = q.len() / row_stride;
-        let lens: Vec<u32> = self
-            .seqs
-            .iter()
-            .map(|(keys, _)| u32::try_from(*keys).expect("small"))
-            .collect();
-        let batch = BatchView {
-            num_tokens: rows,
-            num_seqs: self.seqs.len(),
-            token_ids: subject.words(&vec![0; rows]),
-            positions: subject.words(&vec![0; rows]),
-            q_indptr: subject.words(&q_indptr),
-            kv_lens: subject.words(&lens),
-            page_table: subject.words(&page_table),
-            page_table_stride: stride,
-            out_slots: subject.words(&vec![NO_SLOT; rows]),
-        };
+        let batch = batch_of(subject, &self.seqs, &page_table, stride);
         let out = subject.zeros(subject.dtype(), rows * width);
         #[allow(clippy::cast_precision_loss, reason = "test values are small")]
         let scale = 1.0 / (self.head_dim as f32).sqrt();

@@ -1,10 +1,8 @@
 //! Attention over the latents of sequences whose pages lie scattered in the pool.
 
+use super::attention::{batch_of, page_table};
 use super::{Subject, rounded, values};
-use pd_compute::{
-    AttnPaged, AttnValues, Backend, BatchView, DType, KvCutView, KvGroupView, KvScales, NO_SLOT,
-    Reach,
-};
+use pd_compute::{AttnPaged, AttnValues, Backend, DType, KvCutView, KvGroupView, KvScales, Reach};
 
 /// Sequences, and the queries at their ends.
 #[derive(Clone, Debug)]
@@ -26,28 +24,19 @@ impl LatentAttnCase {
         self.latent_dim + self.rope_dim
     }
 
-    /// Pages of a sequence at most.
-    fn stride(&self) -> usize {
-        let pages = self
-            .seqs
-            .iter()
-            .map(|(keys, _)| keys.div_ceil(self.page_size));
-        pages.max().unwrap_or(0).max(1)
-    }
-
-    /// Sequences' pages lie in turn, from the pool's end.
-    fn page(&self, seq: usize, index: usize) -> usize {
-        self.stride() * self.seqs.len() - (index * self.seqs.len() + seq)
-    }
-
     /// Latents, the rest of the pool being NaN.
-    fn pool<B: Backend>(&self, subject: &Subject<B>) -> KvGroupView<B> {
+    fn pool<B: Backend>(
+        &self,
+        subject: &Subject<B>,
+        (table, stride, num_pages): &(Vec<u32>, usize, usize),
+    ) -> KvGroupView<B> {
         let (dim, page_size) = (self.head_dim(), self.page_size);
-        let num_pages = self.stride() * self.seqs.len() + 1;
+        let num_pages = *num_pages;
         let mut pool = vec![f32::NAN; num_pages * page_size * dim];
         for (seq, (keys, _)) in self.seqs.iter().enumerate() {
             for key in 0..*keys {
-                let slot = self.page(seq, key / page_size) * page_size + key % page_size;
+                let page = table[seq * stride + key / page_size] as usize;
+                let slot = page * page_size + key % page_size;
                 let latent = values(7_000_000 + (seq * 10_000 + key) as u64, dim);
                 let latent = rounded(self.dtype, latent.into_iter().map(|v| 3.0 * v).collect());
                 pool[slot * dim..][..dim].copy_from_slice(&latent);
@@ -71,30 +60,6 @@ impl LatentAttnCase {
         }
     }
 
-    fn batch<B: Backend>(&self, subject: &Subject<B>) -> BatchView<B> {
-        let word = |value: usize| u32::try_from(value).expect("small");
-        let stride = self.stride();
-        let mut q_indptr = vec![0];
-        for (_, queries) in &self.seqs {
-            q_indptr.push(q_indptr[q_indptr.len() - 1] + word(*queries));
-        }
-        let rows = q_indptr[self.seqs.len()] as usize;
-        let lens: Vec<u32> = self.seqs.iter().map(|(keys, _)| word(*keys)).collect();
-        let table = (0..self.seqs.len()).flat_map(|seq| (0..stride).map(move |i| (seq, i)));
-        let table: Vec<u32> = table.map(|(seq, i)| word(self.page(seq, i))).collect();
-        BatchView {
-            num_tokens: rows,
-            num_seqs: self.seqs.len(),
-            token_ids: subject.words(&vec![0; rows]),
-            positions: subject.words(&vec![0; rows]),
-            q_indptr: subject.words(&q_indptr),
-            kv_lens: subject.words(&lens),
-            page_table: subject.words(&table),
-            page_table_stride: stride,
-            out_slots: subject.words(&vec![NO_SLOT; rows]),
-        }
-    }
-
     /// Outputs of the queries, `[query][head][latent_dim]`. A query depends on its sequence and position only.
     pub fn run<B: Backend>(&self, subject: &Subject<B>) -> Vec<f32> {
         let width = self.heads * self.head_dim();
@@ -107,7 +72,9 @@ impl LatentAttnCase {
                 q.resize(q.len() + row_stride - width, f32::NAN);
             }
         }
-        let (kv, batch) = (self.pool(subject), self.batch(subject));
+        let pages = page_table(&self.seqs, self.page_size);
+        let kv = self.pool(subject, &pages);
+        let batch = batch_of(subject, &self.seqs, &pages.0, pages.1);
         let out = subject.activations(&vec![9.0; batch.num_tokens * self.heads * self.latent_dim]);
         #[allow(clippy::cast_precision_loss, reason = "test values are small")]
         let scale = 2.0 / (self.head_dim() as f32).sqrt();
