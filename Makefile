@@ -8,8 +8,10 @@ MODEL := $(CACHE)/models/SmolLM2-135M-Instruct.Q4_1.gguf
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 RELEASE := $(TARGET)/release
 BUNDLE := $(TARGET)/gpu-bundle
-# CUDA=1: pd-agent with its kernels, in every release command; images have them unless CUDA=0.
+# CUDA=1: with the kernels, in every command below that compiles; images have them unless CUDA=0.
 CUDA ?=
+# LINTED=1: clippy compiles what tests compile, for a machine that does both (.ci/run).
+LINTED ?=
 NVCC = $(if $(filter 1,$(CUDA)),PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)))
 
 # Cargo chooses the features of external crates by the packages that a command selects, so a selection of its own compiles
@@ -17,10 +19,9 @@ NVCC = $(if $(filter 1,$(CUDA)),PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)
 KERNELS = $(if $(filter 1,$(CUDA)),--features pd-agent/cuda)
 DEMO_SET = -p pd-agent -p pd-router -p pd-operator -p pd-hub -p pd-e2e $(KERNELS)
 RELEASE_SET = $(DEMO_SET) -p pd-hub-server -p kubectl-pd -p pd-verbs --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
-# Tests bring the dev-dependencies of what is selected, and those of pd-router and pd-hub would change tokio.
-NO_ROUTER = $(subst -p pd-router,,$(RELEASE_SET))
-TEST_SET = $(subst -p pd-hub ,,$(NO_ROUTER))
-DEV_SET = --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma
+DEV_KERNELS = $(if $(filter 1,$(CUDA)),--features pd-agent/cuda --features pd-compute-proof/cuda --features pd-engine/cuda)
+DEV_SET = --workspace --features pd-e2e/engines,pd-e2e/kube,pd-e2e/rdma $(DEV_KERNELS)
+TESTS = $(NVCC) LINTED=$(LINTED) scripts/cargo-tests.sh
 
 .PHONY: help
 help: ## List the targets
@@ -50,42 +51,49 @@ kube-down: kube ## End it; nothing of it is left
 .PHONY: test
 test: rust cxx ## All default tests: no GPU, no cluster, no network
 	@# What stands in for a worker in the operator's tests; with --examples cargo would build a test of it alone.
-	scripts/cargo-tests.sh build $(DEV_SET) --example pd-stand-in
-	scripts/cargo-tests.sh test $(DEV_SET) --lib --bins --test it --test emulated
+	$(TESTS) build $(DEV_SET) $(if $(LINTED),--all-targets,--example pd-stand-in)
+	$(TESTS) test $(DEV_SET) --lib --bins --test it --test emulated
+
+.PHONY: tidy
+tidy: rust ## Format and tidy rules (words, links, imports, lengths)
+	cargo fmt --all --check
+	$(TESTS) test -q $(DEV_SET) --bin xtask
 
 .PHONY: lint
-lint: rust cxx ## Format, tidy rules (words, links, imports, lengths), clippy without warnings
-	cargo fmt --all --check
-	scripts/cargo-tests.sh test -q $(DEV_SET) --bin xtask
+lint: tidy cxx ## Tidy, and clippy without warnings
 	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) scripts/cargo-tests.sh clippy --workspace --all-targets --all-features -- -D warnings
+
+.PHONY: lint-libtorch
+lint-libtorch: rust ## Clippy on what LINTED=1 does not compile, because it links to libtorch
+	$(TESTS) clippy -p pd-compute-proof --all-targets --features pd-compute-proof/tch,pd-compute/tch-unlinked -- -D warnings
 
 .PHONY: e2e
 e2e: binaries model ## Processes on loopback: equality, faults, bad input, reconcile
 	@# A fleet wants both cores, so one test at a time.
-	$(NVCC) cargo test --release $(TEST_SET) --test processes -- --test-threads=1 --nocapture
+	$(TESTS) test $(DEV_SET) --test processes -- --test-threads=1 --nocapture
 
 .PHONY: documents
 documents: binaries model ## The commands of README, docs, charts and examples, as they stand
-	$(NVCC) cargo test --release $(TEST_SET) --test documents -- --nocapture
+	$(TESTS) test $(DEV_SET) --test documents -- --nocapture
 
 .PHONY: e2e-kube
 e2e-kube: image plugin hub-server ## A real Kubernetes here (root, Go, containerd); ONLY="names" for a part
 	@scripts/fetch-prometheus.sh $(CACHE) >/dev/null
-	$(NVCC) cargo test --release $(TEST_SET) --test kube -- --test-threads=1 --nocapture $(ONLY)
+	$(TESTS) test $(DEV_SET) --test kube -- --test-threads=1 --nocapture $(ONLY)
 
 .PHONY: e2e-rdma
 e2e-rdma: binaries ## Real verbs, and agents, between virtual hosts with Soft-RoCE: needs Debian's QEMU, fetches the rest once
 	@$(NVCC) cargo build --release $(RELEASE_SET) --example rdma-ping
-	$(NVCC) cargo test --release $(TEST_SET) --test rdma -- --test-threads=1 --nocapture
+	$(TESTS) test $(DEV_SET) --test rdma -- --test-threads=1 --nocapture
 	@# The declarations of libibverbs against the header that was fetched.
 	@# Not by CPATH: crates with C code would be compiled again.
-	PDSERVE_VERBS_INCLUDE=$(CACHE)/rdma/root/usr/include scripts/cargo-tests.sh test -q $(DEV_SET) --lib declarations -- --nocapture | grep -v '^$$\|running 0\| 0 passed'
+	PDSERVE_VERBS_INCLUDE=$(CACHE)/rdma/root/usr/include $(TESTS) test -q $(DEV_SET) --lib declarations -- --nocapture | grep -v '^$$\|running 0\| 0 passed'
 
 .PHONY: e2e-engines
 e2e-engines: ENGINES := $(or $(ENGINES),$(CACHE)/engines)
 e2e-engines: binaries model hub-server ## One suite over pdserve, SGLang and vLLM as real processes: 18 GB once (ENGINES=FOLDER), ONLY="names" for a part
 	@scripts/engines.sh $(ENGINES) $(MODEL)
-	PDSERVE_ENGINES=$(ENGINES) $(NVCC) cargo test --release $(TEST_SET) --test engines -- --test-threads=1 --nocapture $(ONLY)
+	PDSERVE_ENGINES=$(ENGINES) $(TESTS) test $(DEV_SET) --test engines -- --test-threads=1 --nocapture $(ONLY)
 
 .PHONY: simulate
 simulate: rust ## A deployment in one deterministic process, with faults; SEEDS=10000, or SEED=n again with all that happens
@@ -140,8 +148,8 @@ fidelity: rust model ## SmolLM2's tokens against transformers', ten prompts
 cross-check: rust cxx ## Every op and the golden models beside libtorch's; fetches torch once (544 MB)
 	@torch=$$(scripts/libtorch.sh $(CACHE)); \
 	export LIBTORCH=$$torch LD_LIBRARY_PATH=$$torch/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}; \
-	cargo test -p pd-compute-proof --features tch --test tch -- --test-threads=1 --nocapture && \
-	cargo test -p pd-engine --features tch --lib libtorch -- --nocapture
+	scripts/cargo-tests.sh test -p pd-compute-proof --features tch --test tch -- --test-threads=1 --nocapture && \
+	scripts/cargo-tests.sh test -p pd-engine --features tch --lib libtorch -- --nocapture
 
 .PHONY: converted
 converted: FOLDER = $(TARGET)/converted

@@ -24,8 +24,11 @@ impl Device for Torch {
     }
 }
 
-/// What torch promises less of, or what is of our kernels only.
-const NOT_OF_TORCH: [&str; 7] = [
+/// What torch promises less of, or what is of our kernels only, such as KV in E4M3.
+const NOT_OF_TORCH: [&str; 10] = [
+    "keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted",
+    "attention_reads_e4m3_as_the_cpus_does",
+    "pages_and_bits_of_e4m3_stay_what_they_are",
     "a_sequences_bits_do_not_depend_on_how_it_is_cut",
     "a_rows_bits_do_not_depend_on_those_that_choose_its_experts",
     "a_rows_bits_depend_on_the_latents_before_it_only",
@@ -78,6 +81,7 @@ torch! {
     heads_are_normed_and_gated
     states_come_back_from_the_host_as_they_went
     experts_are_chosen_run_and_added_up
+    experts_of_other_ranks_are_left_to_them
     latents_are_kept_and_attended
     queries_attend_to_latents_as_the_cpus_do
     greedy_rows_take_the_first_of_the_likeliest

@@ -11,6 +11,11 @@ const ADDED: &[&str] = &[
     "MFLAGS",
     // our Makefile, which finds it again
     "PDSERVE_NVCC",
+    // scripts/cargo-tests.sh
+    "CARGO_BUILD_BUILD_DIR",
+    "CARGO_INCREMENTAL",
+    "CLIPPY_ARGS",
+    "RUSTC_WORKSPACE_WRAPPER",
     // rustup
     "RUSTUP_TOOLCHAIN*",
     "RUST_RECURSION_COUNT",

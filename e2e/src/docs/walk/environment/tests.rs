@@ -12,6 +12,8 @@ fn what_make_rustup_and_cargo_add_is_left_out() {
     let added = [
         "MAKEFLAGS",
         "PDSERVE_NVCC",
+        "CARGO_BUILD_BUILD_DIR",
+        "RUSTC_WORKSPACE_WRAPPER",
         "RUSTUP_TOOLCHAIN_SOURCE",
         "CARGO",
         "CARGO_BIN_EXE_pd-demo",
