@@ -16,6 +16,7 @@ mod sending;
 mod table;
 
 use crate::bootstrap::client::BootstrapClient;
+use crate::clock::Instant;
 use crate::config::TransportChoice;
 use crate::error::{OpenError, StartError};
 use crate::failure::FailureReason;
@@ -248,17 +249,19 @@ impl PrefillSide {
             Ok(poll) if poll.is_terminal() => return,
             Ok(_) => {}
         }
-        tokio::select! {
-            () = room.last_sent.notified() => {}
-            _ = room.progress.reached(KvPoll::Success) => return,
-        }
+        // The sender's thread wakes no task for it: a bound from now on ends before one from a later chunk on.
         let bound = transfer.transfer_timeout;
-        if tokio::time::timeout(bound, room.progress.reached(KvPoll::Success))
+        let mut deadline = Instant::now() + bound;
+        while tokio::time::timeout_at(deadline, room.progress.reached(KvPoll::Success))
             .await
             .is_err()
         {
-            let message = format!("room {}: decode confirmed nothing in {bound:?}", room.id);
-            self.fail(&room, FailureReason::network(message));
+            let last_sent = room.state.lock().last_sent;
+            deadline = last_sent.unwrap_or_else(Instant::now) + bound;
+            if deadline <= Instant::now() {
+                let message = format!("room {}: decode confirmed nothing in {bound:?}", room.id);
+                self.fail(&room, FailureReason::network(message));
+            }
         }
     }
 

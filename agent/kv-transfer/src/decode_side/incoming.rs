@@ -119,7 +119,7 @@ impl DecodeSide {
             return None;
         };
         peer.proven.store(true, Ordering::Relaxed);
-        room.progress.advance(KvPoll::Transferring);
+        room.progress.advance_quietly(KvPoll::Transferring);
         Some(Offered {
             room,
             peer,
@@ -142,7 +142,7 @@ impl DecodeSide {
 
     fn on_arrival(self: &Arc<Self>, room: &Arc<ReceiverRoom>, arrival: Arrival) {
         match arrival {
-            Arrival::More => {}
+            Arrival::More => room.progress.announce(),
             Arrival::Complete => self.complete(room),
             Arrival::Unexpected => {
                 let message = format!(
@@ -175,20 +175,23 @@ impl DecodeSide {
             return;
         }
         room.fence.close();
-        if !room.progress.advance(KvPoll::Success) {
-            return;
-        }
-        for source in &room.state.lock().sources {
-            let status = ControlMessage::Status(Status {
-                session_id: source.peer.remote.session_id.clone(),
-                room: room.id,
-                generation: room.generation,
-                poll: KvPoll::Success,
-                reason: None,
-            });
-            if let Err(error) = source.peer.remote.outbox.send(&status) {
-                tracing::warn!(room = %room.id, %error, "could not confirm success to prefill");
-            }
+        room.progress
+            .advance_with(KvPoll::Success, || confirm(room));
+    }
+}
+
+/// Reports to every prefill rank that the room has everything.
+fn confirm(room: &ReceiverRoom) {
+    for source in &room.state.lock().sources {
+        let status = ControlMessage::Status(Status {
+            session_id: source.peer.remote.session_id.clone(),
+            room: room.id,
+            generation: room.generation,
+            poll: KvPoll::Success,
+            reason: None,
+        });
+        if let Err(error) = source.peer.remote.outbox.send(&status) {
+            tracing::warn!(room = %room.id, %error, "could not confirm success to prefill");
         }
     }
 }

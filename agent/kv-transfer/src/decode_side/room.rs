@@ -124,6 +124,10 @@ impl InboundRoom for ReceiverRoom {
         &self.fence
     }
 
+    fn announce(&self) {
+        self.progress.announce();
+    }
+
     fn fail(self: Arc<Self>, reason: FailureReason) {
         if let Some(side) = self.side.upgrade() {
             side.fail(&self, reason);

@@ -2,7 +2,7 @@
 
 use super::PrefillSide;
 use super::decode_peer::DecodePeer;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::config::Waker;
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
@@ -17,7 +17,6 @@ use pd_protocol::control::{Generation, SessionId, TransferInfo};
 use pd_protocol::{BootstrapRoom, KvPoll};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 pub(crate) struct SenderRoom {
     pub(crate) id: BootstrapRoom,
@@ -26,7 +25,6 @@ pub(crate) struct SenderRoom {
     pub(crate) fence: Fence,
     /// Where the room fails on purpose.
     pub(crate) fault_point: Option<FaultPoint>,
-    pub(crate) last_sent: Notify,
     pub(crate) state: Mutex<SenderState>,
     reports: Mutex<Vec<ChunkReport>>,
     side: Weak<PrefillSide>,
@@ -37,7 +35,8 @@ pub(crate) struct SenderState {
     pub(crate) page_count: Option<usize>,
     pub(crate) metadata_buffer_index: Option<u32>,
     pub(crate) sent_pages: usize,
-    pub(crate) last_sent: bool,
+    /// When the last chunk was handed over.
+    pub(crate) last_sent: Option<Instant>,
     pub(crate) destinations: Vec<Destination>,
     /// Set once: nothing may be sent after it.
     pub(crate) ended: bool,
@@ -64,7 +63,6 @@ impl SenderRoom {
             progress: Progress::new(Arc::clone(waker)),
             fence: Fence::new(Arc::clone(waker), fences.clone()),
             fault_point,
-            last_sent: Notify::new(),
             state: Mutex::default(),
             reports: Mutex::default(),
             side: Arc::downgrade(side),
@@ -218,6 +216,6 @@ impl SenderState {
 
     /// Every decode rank has everything, and the last chunk was handed over.
     pub(crate) fn is_done(&self) -> bool {
-        self.last_sent && self.destinations.iter().all(|d| d.done || d.info.is_dummy)
+        self.last_sent.is_some() && self.destinations.iter().all(|d| d.done || d.info.is_dummy)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::PrefillSide;
 use super::room::{Destination, SenderRoom, SenderState};
+use crate::clock::Instant;
 use crate::failure::FailureReason;
 use crate::fault_injection::FaultPoint;
 use crate::items;
@@ -48,7 +49,6 @@ impl PrefillSide {
             }
             // A fake room, and one that no decode rank needs bytes of, is done here.
             Ok(true) => room.succeed(),
-            Ok(false) if is_last => room.last_sent.notify_one(),
             Ok(false) => {}
         }
     }
@@ -62,7 +62,8 @@ impl PrefillSide {
         last: Option<LastChunk>,
     ) -> Result<bool, FailureReason> {
         let chunk = self.checked_chunk(room, state, page_indices, last)?;
-        room.progress.advance(KvPoll::Transferring);
+        // The engine knows, and no task waits for it.
+        room.progress.advance_quietly(KvPoll::Transferring);
         if chunk.pages.is_empty() && chunk.tail.is_none() {
             return Ok(false);
         }
@@ -114,12 +115,12 @@ impl PrefillSide {
         let first_page = state.sent_pages;
         state.sent_pages += page_indices.len();
         let sent = state.sent_pages;
-        if sent > promised || (last.is_some() && sent != promised) || state.last_sent {
+        if sent > promised || (last.is_some() && sent != promised) || state.last_sent.is_some() {
             return misuse(format!(
                 "{sent} pages were sent, but init promised {promised}"
             ));
         }
-        state.last_sent = last.is_some();
+        state.last_sent = last.is_some().then(Instant::now);
         Ok(OutboundChunk {
             first_page: u32::try_from(first_page).expect("a page list fits u32"),
             pages: page_indices.into(),

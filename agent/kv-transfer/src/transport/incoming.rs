@@ -21,6 +21,10 @@ pub(crate) trait InboundRoom: Send + Sync {
     /// Open for as long as transports may write to the room's pages.
     fn fence(&self) -> &Fence;
 
+    /// A part has begun to arrive and takes a while: who waits for the room's first byte may know. A part that comes at
+    /// once wakes no one before its end.
+    fn announce(&self);
+
     fn fail(self: Arc<Self>, reason: FailureReason);
 
     /// A part is in place (tcp, shm).

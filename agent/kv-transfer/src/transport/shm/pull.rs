@@ -59,7 +59,10 @@ async fn pull(
             part.room.fail(FailureReason::copy(offer.room, &error));
             return;
         }
-        tokio::task::yield_now().await;
+        if !steps.is_done() {
+            part.room.announce();
+            tokio::task::yield_now().await;
+        }
     }
     if !lease::still_holds(&mapping.leases, offer.lease_idx, offer.lease) {
         let message = format!("prefill gave room {} up while it was copied", offer.room);

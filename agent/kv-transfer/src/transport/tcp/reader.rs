@@ -2,11 +2,10 @@
 
 use super::frame::{FrameHeader, HEADER_BYTES, VALID};
 use crate::failure::FailureReason;
-use crate::fence::Fence;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
 use crate::net::{Stream, kernel};
-use crate::transport::incoming::{InboundPeer, InboundRooms, IncomingPart};
+use crate::transport::incoming::{InboundPeer, InboundRoom, InboundRooms, IncomingPart};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -64,13 +63,13 @@ async fn read_payload(
     let room = &part.room;
     let mut cursor = SpanCursor::new(part.spans.clone());
     while !cursor.is_done() {
-        match read_some(regions, room.fence(), stream, &mut cursor, clear).await {
+        match read_some(regions, room, stream, &mut cursor, clear).await {
             Ok(true) => {}
             Ok(false) => {
                 sink(stream, cursor.left()).await?;
                 return Ok(false);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => room.announce(),
             Err(error) => {
                 let memory = of_memory(&error).map(|memory| FailureReason::copy(room.id(), memory));
                 Arc::clone(room).fail(memory.ok_or(error)?);
@@ -85,7 +84,7 @@ async fn read_payload(
 /// Reads some of what is left into the room's pages; false if its fence is closed.
 async fn read_some(
     regions: &[Region],
-    fence: &Fence,
+    room: &Arc<dyn InboundRoom>,
     stream: &mut Stream,
     cursor: &mut SpanCursor,
     clear: &mut Vec<u8>,
@@ -94,20 +93,21 @@ async fn read_some(
         && let Some(socket) = kernel(tcp)
     {
         socket.readable().await?;
-        let Some(_guard) = fence.enter() else {
+        let Some(_guard) = room.fence().enter() else {
             return Ok(false);
         };
         let read = || cursor.read_some(socket.as_fd(), regions);
         socket.try_io(Interest::READABLE, read)?;
         return Ok(true);
     }
+    room.announce();
     clear.resize(CLEAR_BYTES, 0);
     let left = usize::try_from(cursor.left()).unwrap_or(CLEAR_BYTES);
     let read = stream.read(&mut clear[..left.min(CLEAR_BYTES)]).await?;
     if read == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let Some(_guard) = fence.enter() else {
+    let Some(_guard) = room.fence().enter() else {
         cursor.skip(read);
         return Ok(false);
     };
