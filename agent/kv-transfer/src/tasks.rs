@@ -76,14 +76,19 @@ impl Tasks {
         self.spawn(name, task.map(|never| match never {}));
     }
 
+    /// Runs a part of a task here; false if it panicked, and the manager has failed.
+    pub(crate) fn run(&self, name: &'static str, part: impl FnOnce()) -> bool {
+        let ran = catch_unwind(AssertUnwindSafe(part));
+        ran.inspect_err(|panic| self.fail(name, panic.as_ref()))
+            .is_ok()
+    }
+
     /// Runs `task` on a thread that may block.
     pub(crate) fn spawn_blocking(&self, name: &'static str, task: impl FnOnce() + Send + 'static) {
         let tasks = self.clone();
         let task: Box<dyn FnOnce() + Send> = Box::new(task);
         self.handle.spawn_blocking(move || {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(task)) {
-                tasks.fail(name, panic.as_ref());
-            }
+            tasks.run(name, task);
         });
     }
 

@@ -3,31 +3,34 @@
 
 use super::codec;
 use super::zmtp::{self, SocketType, ZmtpError};
-use crate::admission::{Admission, CONNECTIONS_PER_ADDRESS_MAX, Counted, Held};
+use crate::admission::{Admission, CONNECTIONS_PER_ADDRESS_MAX, Counted};
 use crate::config::TransferConfig;
 use crate::log_limit::LogLimit;
 use crate::net::{self, TcpListener, TcpStream};
 use crate::peer_connection::tune;
 use crate::tasks::Tasks;
+use parking_lot::Mutex;
 use pd_identity::{Clients, PeerId, Peers};
 use pd_protocol::control::ControlMessage;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 /// Connections at once: one per peer rank.
 const CONNECTIONS_MAX: usize = 4096;
-/// Messages that wait to be handled; their connections wait with the next one.
-const WAITING_MAX: usize = 64;
 
-/// A message, the process that sent it, and the memory that it holds until it is handled.
-type Received = (ControlMessage, Option<PeerId>, Held);
+/// Handles a message, and which process it is of; it does not block.
+pub(crate) trait Handle: Fn(ControlMessage, Option<PeerId>) + Send + 'static {}
+
+impl<F: Fn(ControlMessage, Option<PeerId>) + Send + 'static> Handle for F {}
 
 /// What all connections of a port share.
-struct Port {
-    messages: mpsc::Sender<Received>,
+struct Port<F> {
+    tasks: Tasks,
+    /// Handles one message at a time, in the order of its connection, which reads on after that; until it panics.
+    handle: Mutex<Option<F>>,
     peers: Peers,
     /// Of connections that are closed, and of messages that are dropped.
     closed: LogLimit,
@@ -40,29 +43,22 @@ struct Port {
 pub(crate) async fn listen(
     tasks: &Tasks,
     transfer: &TransferConfig,
-    handle: impl Fn(ControlMessage, Option<PeerId>) + Send + 'static,
+    handle: impl Handle,
 ) -> std::io::Result<u16> {
     let listener = net::listen(transfer.host).await?;
     let port = listener.local_addr()?.port();
-    let (messages, mut waiting) = mpsc::channel(WAITING_MAX);
     let shared = Arc::new(Port {
-        messages,
+        tasks: tasks.clone(),
+        handle: Mutex::new(Some(handle)),
         peers: transfer.peers.clone(),
         closed: LogLimit::default(),
         dropped: LogLimit::default(),
     });
     tasks.spawn_endless("control listener", accept(tasks.clone(), listener, shared));
-    // One at a time, in the order of their connection.
-    tasks.spawn("control", async move {
-        while let Some((message, from, held)) = waiting.recv().await {
-            handle(message, from);
-            drop(held);
-        }
-    });
     Ok(port)
 }
 
-async fn accept(tasks: Tasks, listener: TcpListener, port: Arc<Port>) -> Infallible {
+async fn accept(tasks: Tasks, listener: TcpListener, port: Arc<Port<impl Handle>>) -> Infallible {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let admission = Admission::new();
     loop {
@@ -93,8 +89,21 @@ async fn accept(tasks: Tasks, listener: TcpListener, port: Arc<Port>) -> Infalli
 
 // === impl Port ===
 
-impl Port {
-    /// Hands over what a peer sends until it closes.
+impl<F: Handle> Port<F> {
+    /// False once a message has made it panic.
+    fn handle(&self, message: ControlMessage, from: Option<PeerId>) -> bool {
+        let mut handle = self.handle.lock();
+        let Some(call) = &*handle else {
+            return false;
+        };
+        let has_ended = self.tasks.run("control", || call(message, from));
+        if !has_ended {
+            *handle = None;
+        }
+        has_ended
+    }
+
+    /// Handles what a peer sends until it closes.
     async fn serve(&self, peer: TcpStream, counted: &Counted) -> Result<(), ZmtpError> {
         tune(&peer)?;
         let peer = self.peers.accept(peer, Clients::Required).await?;
@@ -105,8 +114,9 @@ impl Port {
         while let Some((frames, held)) = next {
             match codec::decode(&frames) {
                 Ok(message) => {
-                    if self.messages.send((message, from, held)).await.is_err() {
-                        return Ok(());
+                    if !self.handle(message, from) {
+                        // The manager has failed, and its rooms fail for that, not for a connection that ends.
+                        return std::future::pending().await;
                     }
                 }
                 Err(error) => {
@@ -115,6 +125,7 @@ impl Port {
                     }
                 }
             }
+            drop((frames, held));
             next = zmtp::read_message(&mut peer, &counted.memory).await?;
         }
         Ok(())
