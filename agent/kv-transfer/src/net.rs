@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use pd_identity::Peers;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -33,6 +34,16 @@ pub(crate) type HttpClient = Client<PeerConnector, Full<Bytes>>;
 
 pub(crate) async fn connect(addr: impl ToSocketAddrs) -> std::io::Result<TcpStream> {
     TcpStream::connect(addr).await
+}
+
+/// The socket once more, for a thread that writes a little without waiting; `None` where bytes are encrypted on the way or
+/// no kernel carries them. The connection stays open for as long as this lives.
+pub(crate) fn duplicate(stream: &Stream) -> Option<OwnedFd> {
+    let Stream::Plain(tcp) = stream else {
+        return None;
+    };
+    // Without a descriptor to spare its task writes everything.
+    kernel(tcp)?.as_fd().try_clone_to_owned().ok()
 }
 
 /// Listens on a port that the kernel chooses.

@@ -31,7 +31,7 @@ const MEMORY_LIMIT: Duration = Duration::from_secs(30);
 /// Most bytes of a message: its largest list, and the rest, which is small.
 pub(crate) const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX + (1 << 20);
 /// Frames up to this are written together.
-const TOGETHER_BYTES: usize = 64 << 10;
+pub(crate) const TOGETHER_BYTES: usize = 64 << 10;
 
 /// What a socket does; it talks to the other one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +154,25 @@ fn has_socket_type(mut properties: &[u8], expected: SocketType) -> bool {
     false
 }
 
+/// Appends a message as it is written.
+pub(crate) fn put_message(bytes: &mut Vec<u8>, frames: &[Bytes]) {
+    for (i, frame) in frames.iter().enumerate() {
+        put_header(bytes, frame, i + 1 < frames.len());
+        bytes.extend_from_slice(frame);
+    }
+}
+
+fn put_header(bytes: &mut Vec<u8>, frame: &[u8], is_more_to_come: bool) {
+    let more = if is_more_to_come { MORE } else { 0 };
+    match u8::try_from(frame.len()) {
+        Ok(len) => bytes.extend([more, len]),
+        Err(_) => {
+            bytes.push(more | LONG);
+            bytes.extend((frame.len() as u64).to_be_bytes());
+        }
+    }
+}
+
 /// Writes one message.
 pub(crate) async fn write_message<W: AsyncWrite + Unpin>(
     peer: &mut W,
@@ -161,14 +180,7 @@ pub(crate) async fn write_message<W: AsyncWrite + Unpin>(
 ) -> std::io::Result<()> {
     let mut together = Vec::new();
     for (i, frame) in frames.iter().enumerate() {
-        let more = if i + 1 < frames.len() { MORE } else { 0 };
-        match u8::try_from(frame.len()) {
-            Ok(len) => together.extend([more, len]),
-            Err(_) => {
-                together.push(more | LONG);
-                together.extend((frame.len() as u64).to_be_bytes());
-            }
-        }
+        put_header(&mut together, frame, i + 1 < frames.len());
         if together.len() + frame.len() <= TOGETHER_BYTES {
             together.extend_from_slice(frame);
         } else {

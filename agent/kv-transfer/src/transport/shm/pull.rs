@@ -80,9 +80,10 @@ async fn pull(
     });
     let copies = part.copies.len();
     peer.metrics.wrote(peer.transport, part.bytes, copies);
-    // Only prefill's timeline misses it.
-    let _ = peer.outbox.send(&done);
+    // Only prefill's timeline misses it. Where this is the last of the room, its status goes along.
+    let _ = peer.outbox.hold(&done);
     Arc::clone(&part.room).part_arrived(&part);
+    let _ = peer.outbox.release();
 }
 
 /// Ranges copied a step at a time.
