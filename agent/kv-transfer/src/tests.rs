@@ -10,6 +10,7 @@ mod neighbours;
 mod observation;
 mod peers;
 mod rails;
+mod small_rooms;
 mod strangers;
 mod topologies;
 mod transfers;

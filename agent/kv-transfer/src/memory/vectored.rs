@@ -89,6 +89,38 @@ impl SpanCursor {
         Ok(written)
     }
 
+    /// Whether one call can write all that is left: it is the host's, and bounded.
+    pub(crate) fn fits_one_call(&self, regions: &[Region]) -> bool {
+        let spans = &self.spans[self.next..];
+        let is_host = |span: &Span| regions[span.region].as_host().is_some();
+        spans.len() <= PARTS_MAX && self.left() <= CALL_BYTES_MAX && spans.iter().all(is_host)
+    }
+
+    /// Writes all that is left and `end` behind it, as far as the socket takes them, and goes on by as much; true if they
+    /// have left. Only where it fits one call.
+    ///
+    /// # Errors
+    /// The socket's, or [`of_memory`].
+    pub(crate) fn write_with_end(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        regions: &[Region],
+        end: &[u8],
+    ) -> io::Result<bool> {
+        let mut parts = self.parts(regions, false)?;
+        parts.push(libc::iovec {
+            iov_base: end.as_ptr().cast_mut().cast(),
+            iov_len: end.len(),
+        });
+        // SAFETY: every part but the last was checked to lie within a region that `regions` keeps mapped, the last is a
+        // slice that outlives the call, and the kernel only reads from all of them.
+        let written = unsafe { libc::writev(socket.as_raw_fd(), parts.as_ptr(), count(&parts)) };
+        let written = usize::try_from(written).map_err(|_| io::Error::last_os_error())? as u64;
+        let left = self.left();
+        self.advance(written.min(left));
+        Ok(written == left + end.len() as u64)
+    }
+
     /// Reads some of what is left, and goes on by what has left the socket, even where memory did not take
     /// it; does not block on a non-blocking socket.
     ///

@@ -53,7 +53,10 @@ impl Outbound {
         lease: impl FnOnce() -> Option<(u32, u64)>,
     ) -> Result<(), FailureReason> {
         match info.transport {
-            Transport::Tcp => self.streams.send(&self.peer, room, info, chunk),
+            Transport::Tcp => {
+                let to = (&*self.peer, self.shared.regions.as_slice());
+                self.streams.send(to, room, info, chunk)
+            }
             Transport::Rdma => {
                 let not_asked_for = || {
                     let id = room.id();

@@ -11,6 +11,9 @@ pub(crate) const HEADER_BYTES: usize = 48;
 pub(crate) const PAYLOAD_BYTES: u64 = 4 << 20;
 /// Payload that a reader accepts: a page larger than `PAYLOAD_BYTES` is a frame of its own.
 pub(crate) const PAYLOAD_BYTES_MAX: u64 = 1 << 34;
+/// Payload that the thread which sends it writes itself: 20 us of copying. The engine is not kept longer, and waking
+/// another thread takes as long.
+pub(crate) const DIRECT_BYTES_MAX: u64 = 128 << 10;
 /// Trailer: the payload is the room's, or the room ended on the way and it is filler.
 pub(crate) const VALID: u8 = 1;
 pub(crate) const VOID: u8 = 0;

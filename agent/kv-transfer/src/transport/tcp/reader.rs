@@ -1,13 +1,13 @@
 //! Decode's end of a data connection.
 
-use super::frame::{FrameHeader, HEADER_BYTES, VALID};
+use super::frame::{DIRECT_BYTES_MAX, FrameHeader, HEADER_BYTES, VALID};
 use crate::failure::FailureReason;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
 use crate::net::{Stream, kernel};
 use crate::transport::incoming::{InboundPeer, InboundRoom, InboundRooms, IncomingPart};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, Interest};
 
@@ -16,6 +16,9 @@ const SINK_BYTES: usize = 256 << 10;
 /// Bytes of a payload that does not come from the kernel's socket, such as an encrypted one, on their way to memory: four
 /// records of TLS.
 const CLEAR_BYTES: usize = 64 << 10;
+
+/// Times that a thread looks for a small payload: about 8 us.
+const LOOKS: usize = 16;
 
 /// Reads frames until the peer closes or breaks the protocol.
 pub(crate) async fn run(
@@ -62,8 +65,12 @@ async fn read_payload(
 ) -> io::Result<bool> {
     let room = &part.room;
     let mut cursor = SpanCursor::new(part.spans.clone());
+    // A small payload follows its header within the time of a copy.
+    let is_small = part.bytes <= DIRECT_BYTES_MAX;
+    let mut looks = if is_small { LOOKS } else { 1 };
     while !cursor.is_done() {
-        match read_some(regions, room, stream, &mut cursor, clear).await {
+        let looks = std::mem::replace(&mut looks, 1);
+        match read_some((regions, room), stream, &mut cursor, looks, clear).await {
             Ok(true) => {}
             Ok(false) => {
                 sink(stream, cursor.left()).await?;
@@ -83,10 +90,10 @@ async fn read_payload(
 
 /// Reads some of what is left into the room's pages; false if its fence is closed.
 async fn read_some(
-    regions: &[Region],
-    room: &Arc<dyn InboundRoom>,
+    (regions, room): (&[Region], &Arc<dyn InboundRoom>),
     stream: &mut Stream,
     cursor: &mut SpanCursor,
+    looks: usize,
     clear: &mut Vec<u8>,
 ) -> io::Result<bool> {
     if let Stream::Plain(tcp) = stream
@@ -96,7 +103,7 @@ async fn read_some(
         let Some(_guard) = room.fence().enter() else {
             return Ok(false);
         };
-        let read = || cursor.read_some(socket.as_fd(), regions);
+        let read = || read_soon(cursor, socket.as_fd(), regions, looks);
         socket.try_io(Interest::READABLE, read)?;
         return Ok(true);
     }
@@ -114,6 +121,24 @@ async fn read_some(
     let landed = cursor.copy_in(&clear[..read], regions);
     landed.map_err(io::Error::other)?;
     Ok(true)
+}
+
+/// Reads what is there, and looks for it so many times: to wait costs as much as a few looks, and then the time to wake.
+fn read_soon(
+    cursor: &mut SpanCursor,
+    socket: BorrowedFd<'_>,
+    regions: &[Region],
+    looks: usize,
+) -> io::Result<usize> {
+    let mut read = cursor.read_some(socket, regions);
+    for _ in 1..looks {
+        match &read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(_) | Err(_) => break,
+        }
+        read = cursor.read_some(socket, regions);
+    }
+    read
 }
 
 async fn sink(stream: &mut Stream, bytes: u64) -> io::Result<()> {

@@ -1,21 +1,25 @@
-//! Prefill's end of the data connections to one decode rank: streams that take frames from one queue.
+//! Prefill's end of the data connections to one decode rank: streams that take frames from one queue. A small chunk is
+//! written by the thread that sends it where a stream is idle (`writer/lane.rs`).
 
-use super::frame::{FrameHeader, PAYLOAD_BYTES, VALID, VOID};
+mod lane;
+mod outgoing_frame;
+
+use super::frame::{DIRECT_BYTES_MAX, PAYLOAD_BYTES, VALID, VOID};
 use crate::failure::FailureReason;
 use crate::fence::Fence;
 use crate::memory::Region;
 use crate::memory::vectored::{SpanCursor, of_memory};
-use crate::net::{Stream, kernel};
+use crate::net::{Stream, duplicate, kernel};
 use crate::peer_connection::{self, ConnectionKind};
-use crate::plan::OwnedTail;
 use crate::shared::Shared;
 use crate::transport::outgoing::{ChunkMeter, OutboundChunk, OutboundPeer, OutboundRoom};
-use pd_protocol::Transport;
-use pd_protocol::control::{Generation, KvArgsRegisterInfo, TransferInfo};
+use lane::Lane;
+use outgoing_frame::{FrameJob, OutgoingFrame};
+use pd_protocol::control::{KvArgsRegisterInfo, TransferInfo};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::sync::{Mutex, mpsc};
 
@@ -23,18 +27,6 @@ use tokio::sync::{Mutex, mpsc};
 const CLEAR_BYTES: usize = 64 << 10;
 /// Filler is written in parts of this.
 const FILLER_BYTES: usize = 256 << 10;
-
-/// One frame to write.
-struct FrameJob {
-    room: Arc<dyn OutboundRoom>,
-    generation: Generation,
-    /// Where `pages` stands in the room's list.
-    first_page: u32,
-    pages: Arc<[u32]>,
-    range: Range<usize>,
-    tail: Option<OwnedTail>,
-    meter: Arc<ChunkMeter>,
-}
 
 /// Frames to a decode rank, shared by its streams.
 type FrameQueue = Arc<Mutex<mpsc::Receiver<FrameJob>>>;
@@ -47,6 +39,7 @@ pub(crate) struct Streams {
     frames: mpsc::Sender<FrameJob>,
     /// Taken as the streams open.
     queue: parking_lot::Mutex<Option<FrameQueue>>,
+    lanes: OnceLock<Vec<Arc<Lane>>>,
 }
 
 // === impl Streams ===
@@ -58,6 +51,7 @@ impl Streams {
         Self {
             frames,
             queue: parking_lot::Mutex::new(Some(queue)),
+            lanes: OnceLock::new(),
         }
     }
 
@@ -66,13 +60,14 @@ impl Streams {
         let Some(frames) = self.queue.lock().take() else {
             return;
         };
-        for _ in 0..shared.config.transfer.tcp_streams.max(1) {
+        let lanes = (0..shared.config.transfer.tcp_streams.max(1)).map(|_| Arc::default());
+        for lane in self.lanes.get_or_init(|| lanes.collect()) {
             let (shared, peer) = (Arc::clone(shared), Arc::clone(peer));
-            let frames = Arc::clone(&frames);
+            let (frames, lane) = (Arc::clone(&frames), Arc::clone(lane));
             let tasks = shared.tasks.clone();
             tasks.spawn("data connection", async move {
                 tokio::select! {
-                    ended = stream(&frames, &peer, &shared) => {
+                    ended = stream((&frames, &lane), &peer, &shared) => {
                         if let Err(error) = ended {
                             let to = (&peer.info.endpoint, peer.info.data_port);
                             let message = format!("data connection to {}:{}: {error}", to.0, to.1);
@@ -85,13 +80,13 @@ impl Streams {
         }
     }
 
-    /// Queues a chunk's frames.
+    /// Writes a small chunk, or queues a chunk's frames.
     ///
     /// # Errors
     /// Too many wait.
     pub(crate) fn send<R: OutboundRoom + 'static>(
         &self,
-        peer: &OutboundPeer,
+        (peer, regions): (&OutboundPeer, &[Region]),
         room: &Arc<R>,
         info: &TransferInfo,
         chunk: &OutboundChunk,
@@ -110,17 +105,43 @@ impl Streams {
                 tail: chunk.tail.clone().filter(|_| i + 1 == count),
                 meter: Arc::clone(&meter),
             };
-            self.frames.try_send(job).map_err(|error| {
-                let room = error.into_inner().room.id();
-                let message = format!("room {room}: the data connections are backed up");
-                FailureReason::network(message)
-            })?;
+            if let Some(job) = self.write_directly(job, peer, regions) {
+                self.enqueue(job)?;
+            }
         }
         Ok(())
     }
+
+    /// Writes a small frame on the caller's thread; the frame if it is not small, or no stream is idle.
+    fn write_directly(
+        &self,
+        mut job: FrameJob,
+        peer: &OutboundPeer,
+        regions: &[Region],
+    ) -> Option<FrameJob> {
+        if peer.plan.page_bytes() * job.range.len() as u64 > DIRECT_BYTES_MAX {
+            return Some(job);
+        }
+        for lane in self.lanes.get().into_iter().flatten() {
+            job = lane.write(job, peer, regions)?;
+        }
+        Some(job)
+    }
+
+    fn enqueue(&self, job: FrameJob) -> Result<(), FailureReason> {
+        self.frames.try_send(job).map_err(|error| {
+            let room = error.into_inner().room.id();
+            let message = format!("room {room}: the data connections are backed up");
+            FailureReason::network(message)
+        })
+    }
 }
 
-async fn stream(frames: &FrameQueue, peer: &OutboundPeer, shared: &Shared) -> io::Result<()> {
+async fn stream(
+    (frames, lane): (&FrameQueue, &Lane),
+    peer: &OutboundPeer,
+    shared: &Shared,
+) -> io::Result<()> {
     let transfer = &shared.config.transfer;
     let KvArgsRegisterInfo {
         endpoint,
@@ -135,7 +156,8 @@ async fn stream(frames: &FrameQueue, peer: &OutboundPeer, shared: &Shared) -> io
         session_id,
     )
     .await?;
-    run(stream, frames, peer, &shared.regions).await
+    let _loan = lane.lend(duplicate(&stream));
+    run(stream, (frames, lane), peer, &shared.regions).await
 }
 
 /// Cuts `pages` of a chunk into ranges of about `PAYLOAD_BYTES`; one empty range for no pages.
@@ -154,7 +176,7 @@ fn frame_ranges(pages: usize, page_bytes: u64) -> Vec<Range<usize>> {
 /// Writes frames until the queue closes or the connection breaks.
 async fn run(
     mut stream: Stream,
-    frames: &FrameQueue,
+    (frames, lane): (&FrameQueue, &Lane),
     peer: &OutboundPeer,
     regions: &[Region],
 ) -> io::Result<()> {
@@ -163,8 +185,9 @@ async fn run(
         // The reader says nothing; that it has gone, or has refused this process, is known before the next frame.
         let mut said = [0];
         let next = async { frames.lock().await.recv().await };
-        let job = tokio::select! {
-            job = next => job,
+        let next = tokio::select! {
+            job = next => Some(job),
+            () = lane.has_begun() => None,
             read = stream.read(&mut said) => {
                 let is_broken = |error: &io::Error| error.kind() != io::ErrorKind::UnexpectedEof;
                 return Err(read.err().filter(is_broken).unwrap_or_else(|| {
@@ -172,48 +195,35 @@ async fn run(
                 }));
             }
         };
-        let Some(job) = job else {
-            return Ok(());
-        };
-        write_frame(&mut stream, &job, peer, regions, &mut clear).await?;
+        let (_claim, begun) = lane.claim();
+        if let Some(frame) = begun {
+            write_frame(&mut stream, frame, peer, regions, &mut clear).await?;
+        }
+        match next {
+            Some(Some(job)) if job.room.fence().enter().is_some() => {
+                let frame = OutgoingFrame::new(job, &peer.plan);
+                frame.count_plan(peer);
+                write_frame(&mut stream, frame, peer, regions, &mut clear).await?;
+            }
+            Some(None) => return Ok(()),
+            Some(Some(_)) | None => {}
+        }
     }
 }
 
+/// Writes what is left of a frame.
 async fn write_frame(
     stream: &mut Stream,
-    job: &FrameJob,
+    mut frame: OutgoingFrame,
     peer: &OutboundPeer,
     regions: &[Region],
     clear: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let OutboundPeer { plan, metrics, .. } = peer;
-    if job.room.fence().enter().is_none() {
-        return Ok(());
-    }
-    job.meter.start();
-    let mut spans = plan.src_page_spans(&job.pages[job.range.clone()]);
-    let parts = plan.page_parts(job.range.len());
-    metrics.planned(Transport::Tcp, parts, spans.len());
-    if let Some(tail) = &job.tail {
-        spans.extend(plan.src_tail_spans(tail.as_tail()));
-    }
-    let cursor = SpanCursor::new(spans);
-    let payload_bytes = cursor.left();
-    let index = |n: usize| u32::try_from(n).expect("a page list fits u32");
-    let header = FrameHeader {
-        room: job.room.id(),
-        generation: job.generation,
-        first_page: job.first_page + index(job.range.start),
-        page_count: index(job.range.len()),
-        last: job.tail.is_some(),
-        payload_bytes,
-    };
-    stream.write_all(&header.encode()).await?;
-    let valid = write_payload(stream, job, cursor, regions, clear).await?;
+    stream.write_all(frame.header_left()).await?;
+    let valid = write_payload(stream, &mut frame, regions, clear).await?;
     if valid {
         // Before the trailer: decode may confirm the room as soon as it has read that.
-        metrics.wrote(Transport::Tcp, payload_bytes, 1);
-        job.meter.wrote(&*job.room, payload_bytes);
+        frame.count_written(peer);
     }
     let trailer = if valid { VALID } else { VOID };
     stream.write_all(&[trailer]).await?;
@@ -224,13 +234,13 @@ async fn write_frame(
 /// after that, so that the next frame starts where the reader expects it. True if all was the room's.
 async fn write_payload(
     stream: &mut Stream,
-    job: &FrameJob,
-    mut cursor: SpanCursor,
+    frame: &mut OutgoingFrame,
     regions: &[Region],
     clear: &mut Vec<u8>,
 ) -> io::Result<bool> {
+    let OutgoingFrame { job, cursor, .. } = frame;
     while !cursor.is_done() {
-        match write_some(stream, job.room.fence(), &mut cursor, regions, clear).await {
+        match write_some(stream, job.room.fence(), cursor, regions, clear).await {
             Ok(true) => {}
             Ok(false) => {
                 fill(stream, cursor.left()).await?;
@@ -293,3 +303,6 @@ async fn fill(stream: &mut Stream, bytes: u64) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
