@@ -165,6 +165,10 @@ bench: binaries model ## Speed beside other engines and routers; results under b
 bench-transfer: binaries ## KV transfer beside Mooncake, NIXL and bare C loops; part of bench
 	@bench/transfer/run.sh $(RELEASE)/pd-agent bench/results/transfer.json | tee bench/results/transfer.txt
 
+.PHONY: bench-hops
+bench-hops: binaries ## Where the time of one small KV write goes, hop by hop; as root
+	@bench/transfer/hops.sh $(RELEASE)/pd-agent | tee bench/results/transfer-hops.txt
+
 .PHONY: bench-operator
 bench-operator: binaries ## A thousand deployments at once on a control plane; needs what e2e-kube needs
 	@cargo build --release -q $(RELEASE_SET) --example operator-scale
