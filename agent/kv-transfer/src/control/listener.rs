@@ -9,14 +9,13 @@ use crate::log_limit::LogLimit;
 use crate::net::{self, TcpListener, TcpStream};
 use crate::peer_connection::tune;
 use crate::tasks::Tasks;
-use parking_lot::Mutex;
 use pd_identity::{Clients, PeerId, Peers};
 use pd_protocol::control::ControlMessage;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
 /// Connections at once: one per peer rank.
 const CONNECTIONS_MAX: usize = 4096;
@@ -91,8 +90,8 @@ async fn accept(tasks: Tasks, listener: TcpListener, port: Arc<Port<impl Handle>
 
 impl<F: Handle> Port<F> {
     /// False once a message has made it panic.
-    fn handle(&self, message: ControlMessage, from: Option<PeerId>) -> bool {
-        let mut handle = self.handle.lock();
+    async fn handle(&self, message: ControlMessage, from: Option<PeerId>) -> bool {
+        let mut handle = self.handle.lock().await;
         let Some(call) = &*handle else {
             return false;
         };
@@ -114,7 +113,7 @@ impl<F: Handle> Port<F> {
         while let Some((frames, held)) = next {
             match codec::decode(&frames) {
                 Ok(message) => {
-                    if !self.handle(message, from) {
+                    if !self.handle(message, from).await {
                         // The manager has failed, and its rooms fail for that, not for a connection that ends.
                         return std::future::pending().await;
                     }
