@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// Called, from any thread, when some room changed. It must neither block nor call the manager: send
-/// on a channel.
+/// Called, from any thread, when some room changed; where it became `Transferring`, only if its bytes take a while. It must
+/// neither block nor call the manager: send on a channel.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// SGLang's `KVArgs`: the memory of one rank and what its bytes mean.
