@@ -11,8 +11,8 @@ use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuExperts, Isa};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::sampling::noise;
 use pd_compute::{
-    Backend, ComputeError, DType, Epilogue, ExpertSource, Linear, MoeExperts, Ticket, WeightFormat,
-    WeightSource,
+    Backend, ComputeError, DType, Epilogue, ExpertSource, Linear, MoeExperts, Packing, Ticket,
+    WeightFormat, WeightSource,
 };
 use std::hint::black_box;
 use std::time::Instant;
@@ -239,7 +239,9 @@ impl Bench {
         let n = 8 * WIDTH;
         let bytes = stored(self.format, n, HIDDEN);
         let part = source(self.format, n, HIDDEN, &bytes);
-        let weight = self.backend.pack_linear(&[part, part], true)?;
+        let weight = self
+            .backend
+            .pack_linear(&[part, part], Packing::Interleaved)?;
         let out = self.backend.alloc("gated", DType::F32, rows * n)?;
         let seconds = best(|| {
             self.backend.linear(Linear {

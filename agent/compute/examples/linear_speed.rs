@@ -21,7 +21,7 @@ use pd_compute::cpu::Isa;
 use pd_compute::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
 use pd_compute::cpu::pack::{PackedLinear, serially};
 use pd_compute::dtype::ComputeDtype;
-use pd_compute::{Epilogue, WeightFormat, WeightSource};
+use pd_compute::{Epilogue, Packing, WeightFormat, WeightSource};
 use std::arch::x86_64::{
     __m256, __m512, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps,
 };
@@ -179,7 +179,7 @@ fn pack_stored(
         bytes,
         scales: &[],
     };
-    PackedLinear::pack(&[source], false, dtype, &serially).expect("bytes of this shape")
+    PackedLinear::pack(&[source], Packing::JOINED, dtype, &serially).expect("bytes of this shape")
 }
 
 /// Stored bytes that one thread packs in a second.

@@ -9,8 +9,8 @@
 use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows,
-    KvCutView, KvGroupView, KvScales, Linear, QkvPrep, RmsNorm, RopeTable, Sample, SampleOut,
-    SamplingRow, SamplingView, Ticket, WeightFormat, WeightSource, WriteMode,
+    KvCutView, KvGroupView, KvScales, Linear, Packing, QkvPrep, RmsNorm, RopeTable, Sample,
+    SampleOut, SamplingRow, SamplingView, Ticket, WeightFormat, WeightSource, WriteMode,
 };
 use std::time::Instant;
 
@@ -75,15 +75,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 impl Bench {
     fn new(backend: CpuBackend) -> Result<Self, pd_compute::ComputeError> {
-        let weight = |n: usize, k: usize, parts: usize, format: WeightFormat| {
+        let weight = |n: usize, k: usize, packing: Packing, format: WeightFormat| {
             // 0x11 bytes are small normal numbers in every format.
             let bytes = vec![0x11; n * format.row_bytes(k).expect("whole blocks")];
             let source = WeightSource::unscaled("made up", format, (n, k), &bytes);
-            backend.pack_linear(&vec![source; parts], parts == 2)
+            let parts = if packing.interleaves() { 2 } else { 1 };
+            backend.pack_linear(&vec![source; parts], packing)
         };
-        let layers = |n, k, parts| {
+        let layers = |n, k, packing| {
             (0..LAYERS)
-                .map(|_| weight(n, k, parts, WeightFormat::Q4_1))
+                .map(|_| weight(n, k, packing, WeightFormat::Q4_1))
                 .collect::<Result<_, _>>()
         };
         let table = vec![0x11; VOCAB * 2 * HIDDEN];
@@ -109,11 +110,11 @@ impl Bench {
             cuts: [cut].into(),
         };
         Ok(Self {
-            qkv: layers(QKV, HIDDEN, 1)?,
-            o: layers(HIDDEN, HIDDEN, 1)?,
-            gate_up: layers(INTERMEDIATE, HIDDEN, 2)?,
-            down: layers(HIDDEN, INTERMEDIATE, 1)?,
-            logits: weight(VOCAB, HIDDEN, 1, WeightFormat::Q8_0)?,
+            qkv: layers(QKV, HIDDEN, Packing::JOINED)?,
+            o: layers(HIDDEN, HIDDEN, Packing::SUMMED)?,
+            gate_up: layers(INTERMEDIATE, HIDDEN, Packing::Interleaved)?,
+            down: layers(HIDDEN, INTERMEDIATE, Packing::SUMMED)?,
+            logits: weight(VOCAB, HIDDEN, Packing::JOINED, WeightFormat::Q8_0)?,
             workspace: Workspace::new(&backend)?,
             backend,
             embedding,

@@ -4,13 +4,14 @@
 //! knowing the trait that lists the ops.
 
 use crate::buffer::{DeviceBuffer, Ticket};
+use crate::k_order::KOrder;
 use std::fmt::Debug;
 
 /// The types of one backend.
 pub trait DeviceTypes: Clone + Debug + Send + Sync + 'static {
     type Buffer: DeviceBuffer;
     /// A packed linear weight.
-    type Weight: Matrix;
+    type Weight: WeightMatrix;
     /// A packed embedding table.
     type Embedding: Matrix;
     /// The packed experts of a layer.
@@ -25,6 +26,13 @@ pub trait Matrix: Clone + Debug + Send + Sync + 'static {
 
     /// Inputs of a linear, or the length of an embedding's row.
     fn k(&self) -> usize;
+}
+
+/// A packed linear weight.
+pub trait WeightMatrix: Matrix {
+    /// The order in which products add up k. It is a chain, too, for a weight that was packed for a tree but whose k does
+    /// not have eight shares that suit its format: then it belongs on one rank.
+    fn k_order(&self) -> KOrder;
 }
 
 /// Experts of a layer, all of one shape.

@@ -16,6 +16,7 @@ pub mod dtype;
 pub mod e4m3;
 pub mod error;
 pub mod export;
+pub mod k_order;
 pub mod kv;
 pub mod mapped_file;
 pub mod ops;
@@ -27,10 +28,11 @@ pub mod tch;
 pub mod weight;
 
 pub use buffer::{DeviceBuffer, Extent, HostBytes, Ticket};
-pub use device_types::{DeviceTypes, ExpertMatrices, Matrix};
+pub use device_types::{DeviceTypes, ExpertMatrices, Matrix, WeightMatrix};
 pub use dtype::{DType, WeightFormat};
 pub use error::ComputeError;
 pub use export::{ExportHandle, MemoryExport, Reach};
+pub use k_order::{KOrder, KShares, Packing};
 pub use kv::{KvCutView, KvGroupView, KvScales, NO_SLOT};
 pub use mapped_file::MappedFile;
 pub use ops::{

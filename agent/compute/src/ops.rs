@@ -36,6 +36,7 @@ use crate::device_types::DeviceTypes;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{MemoryExport, Reach};
+use crate::k_order::Packing;
 use crate::weight::WeightSource;
 pub use attn_paged::{ATTN_BLOCK_LEN, AttnPaged, AttnValues};
 pub use batch::BatchView;
@@ -125,15 +126,15 @@ pub trait Backend: DeviceTypes {
 
     // Weights: packed once, at load, before the first step.
 
-    /// Packs `y = x·Wᵀ`. Parts are joined along n (q|k|v), or with `interleave` row by row (row i
-    /// of every part in turn: gate and up for [`Epilogue::SwiGlu`]).
+    /// Packs `y = x·Wᵀ`. Parts are joined along n (q|k|v), or interleaved row by row (row i
+    /// of every part in turn: gate and up for [`Epilogue::SwiGlu`]). The weight keeps the packing's order of k.
     ///
     /// # Errors
     /// Names the part whose bytes, shape or format do not fit.
     fn pack_linear(
         &self,
         parts: &[WeightSource<'_>],
-        interleave: bool,
+        packing: Packing,
     ) -> Result<Self::Weight, ComputeError>;
 
     /// # Errors

@@ -7,7 +7,7 @@ use crate::cases::sampling::{SampleCase, Sampling};
 use pd_compute::cuda::driver::{Driver, DriverError, Gemm, Work};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, Epilogue, GatherRows, KvScales, Linear,
-    NO_SLOT, RmsNorm, SamplingRow, Ticket, WeightFormat, WeightSource, WriteMode,
+    NO_SLOT, Packing, RmsNorm, SamplingRow, Ticket, WeightFormat, WeightSource, WriteMode,
 };
 use serde::Serialize;
 use std::time::Instant;
@@ -444,11 +444,14 @@ fn weight<B: Backend>(subject: &Subject<B>, n: usize, k: usize, epilogue: Epilog
         |name, rows, bytes| WeightSource::unscaled(name, WeightFormat::BF16, (rows, k), bytes);
     let packed = if epilogue.joins_pairs() {
         let (gate, up) = bytes.split_at(bytes.len() / 2);
+        subject.backend.pack_linear(
+            &[part("gate", n / 2, gate), part("up", n / 2, up)],
+            Packing::Interleaved,
+        )
+    } else {
         subject
             .backend
-            .pack_linear(&[part("gate", n / 2, gate), part("up", n / 2, up)], true)
-    } else {
-        subject.backend.pack_linear(&[part("w", n, &bytes)], false)
+            .pack_linear(&[part("w", n, &bytes)], Packing::JOINED)
     };
     packed.expect("the device has memory for a layer")
 }

@@ -44,9 +44,10 @@ use latents::{
 use linears::{
     a_linears_bits_do_not_depend_on_the_number_of_rows, linears_multiply_add_and_gate,
     narrow_linears_take_any_number_of_rows, normed_rows_multiply_as_after_a_norm,
+    ranks_with_some_of_k_add_up_to_the_bits_of_one,
 };
 use order::kernels_in_a_row_see_what_those_before_wrote;
-use pd_compute::{Backend, DType, Embed, NO_TOKEN, Ticket};
+use pd_compute::{Backend, DType, Embed, NO_TOKEN, Packing, Ticket};
 use sampling::{
     draws_fall_where_the_cpus_do, draws_over_many_splits_fall_where_the_cpus_do,
     equal_logits_are_drawn_by_id, greedy_rows_take_the_first_of_the_likeliest,
@@ -90,6 +91,7 @@ checks! {
     narrow_linears_take_any_number_of_rows
     normed_rows_multiply_as_after_a_norm
     a_linears_bits_do_not_depend_on_the_number_of_rows
+    ranks_with_some_of_k_add_up_to_the_bits_of_one
     attention_of_one_query_each_is_the_cpus
     attention_of_many_queries_is_the_cpus
     a_querys_bits_depend_on_its_own_keys_only
@@ -324,12 +326,14 @@ fn weights_that_the_kernels_cannot_load_are_refused<D: Device>(device: &D) {
     let subject = device.start(DType::BF16, false);
     let values = values(1, 6 * 12);
     let source = |k| matrix("odd", k, &values);
-    let refused = subject.backend.pack_linear(&[source(12)], false);
+    let refused = subject.backend.pack_linear(&[source(12)], Packing::JOINED);
     assert_eq!(
         refused.expect_err("it is refused").to_string(),
         "weight odd: has 12 columns; the CUDA backend takes multiples of 8, use the CPU's"
     );
-    let refused = subject.backend.pack_linear(&[source(8), source(24)], false);
+    let refused = subject
+        .backend
+        .pack_linear(&[source(8), source(24)], Packing::JOINED);
     assert_eq!(
         refused.expect_err("it is refused").to_string(),
         "weight odd: has 24 columns, odd has 8"

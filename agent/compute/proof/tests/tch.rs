@@ -25,7 +25,7 @@ impl Device for Torch {
 }
 
 /// What torch promises less of, or what is of our kernels only, such as KV in E4M3.
-const NOT_OF_TORCH: [&str; 10] = [
+const NOT_OF_TORCH: [&str; 11] = [
     "keys_and_values_become_the_nearest_codes_and_those_beyond_are_counted",
     "attention_reads_e4m3_as_the_cpus_does",
     "pages_and_bits_of_e4m3_stay_what_they_are",
@@ -34,6 +34,7 @@ const NOT_OF_TORCH: [&str; 10] = [
     "a_rows_bits_depend_on_the_latents_before_it_only",
     "a_querys_bits_depend_on_its_own_latents_only",
     "a_linears_bits_do_not_depend_on_the_number_of_rows",
+    "ranks_with_some_of_k_add_up_to_the_bits_of_one",
     "a_querys_bits_depend_on_its_own_keys_only",
     "weights_that_the_kernels_cannot_load_are_refused",
 ];

@@ -15,6 +15,7 @@ use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{MemoryExport, Reach};
+use crate::k_order::Packing;
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
     GatherRows, GdnScan, HeadLinear, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute, OpNeeds,
@@ -71,11 +72,11 @@ impl Backend for CpuBackend {
     fn pack_linear(
         &self,
         parts: &[WeightSource<'_>],
-        interleave: bool,
+        packing: Packing,
     ) -> Result<Arc<PackedLinear>, ComputeError> {
         let dtype = self.config.compute_dtype;
         let packed = self.queue.run_scoped("pack_linear", |exec| {
-            PackedLinear::pack(parts, interleave, dtype, &|count, task| {
+            PackedLinear::pack(parts, packing, dtype, &|count, task| {
                 exec.threads.run(count, |i, _| task(i));
             })
         })?;

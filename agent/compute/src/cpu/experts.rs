@@ -5,6 +5,7 @@ use super::pack::{PackedLinear, ParallelFor};
 use crate::device_types::ExpertMatrices;
 use crate::dtype::ComputeDtype;
 use crate::error::ComputeError;
+use crate::k_order::Packing;
 use crate::ops::ExpertSource;
 use crate::weight::WeightSource;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ impl CpuExperts {
         let downs: Vec<_> = experts.iter().map(|e| [e.down]).collect();
         let downs: Vec<&[WeightSource<'_>]> = downs.iter().map(<[_; 1]>::as_slice).collect();
         let packed = Packed {
-            gate_up: PackedLinear::pack_all(&pairs, true, dtype, parallel_for)?,
-            down: PackedLinear::pack_all(&downs, false, dtype, parallel_for)?,
+            gate_up: PackedLinear::pack_all(&pairs, Packing::Interleaved, dtype, parallel_for)?,
+            down: PackedLinear::pack_all(&downs, Packing::JOINED, dtype, parallel_for)?,
             hidden,
             width,
         };

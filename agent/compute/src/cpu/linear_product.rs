@@ -6,8 +6,9 @@
 //! in the cache and run register tiles over all rows.
 //!
 //! Floating-point weights multiply f32: an output element is one chain of fused multiply-adds over ascending k.
-//! Integer codes multiply activations that are integers, too ([`kernels`] has both chains). Either way it is the same
-//! chain at every row count, task division and instruction set (an invariant), so only speed depends on the choice.
+//! Integer codes multiply activations that are integers, too ([`kernels`] has both chains). Where ranks may divide k, there
+//! is a chain for each of eight shares and a tree over them ([`KOrder`](crate::k_order::KOrder)). Either way it is the same
+//! at every row count, task division and instruction set (an invariant), so only speed depends on the choice.
 
 mod activations;
 mod kernels;
@@ -19,7 +20,8 @@ use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
 use activations::{Activations, RowTile};
 use kernels::epilogue::{BlockRow, OutTile};
-use kernels::{LinearKernels, MAX_TILE_ROWS, Operand, Tile, avx512_bf16};
+use kernels::shares::{KTree, TreeTiles};
+use kernels::{LinearKernels, MAX_TILE_ROWS, Operand, avx512_bf16};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -236,7 +238,11 @@ impl LinearProduct<'_> {
             (_, true) => of_format.panel_tile,
             (_, false) => of_format.tile,
         };
-        let mut sums: Tile = [[0.0; BLOCK_LANES]; MAX_TILE_ROWS];
+        let tree = KTree {
+            len: k,
+            shares: self.weight.order().shares(),
+        };
+        let mut tiles = TreeTiles::new();
         for block in blocks {
             let mut weights = self.weight.block(segment, block).as_ptr();
             if expand {
@@ -247,11 +253,11 @@ impl LinearProduct<'_> {
                 weights = panel;
             }
             for tile in scratch.activations.tiles(self) {
-                // SAFETY: a packed block or a panel, activations arranged for this height, and the
-                // instruction set was checked; as this function.
+                // SAFETY: a packed block or a panel, activations arranged for this height, shares that the weight
+                // was packed for, and the instruction set was checked; as this function.
                 unsafe {
-                    tile_kernel(tile.height)(weights, k, tile.x, &mut sums);
-                    self.finish(segment, block, &tile, &sums);
+                    tile_kernel(tile.height)(weights, tree, tile.x, &mut tiles);
+                    self.finish(segment, block, &tile, tiles.result());
                 }
             }
         }

@@ -17,9 +17,10 @@ mod aligned;
 pub(crate) mod layout;
 mod writer;
 
-use crate::device_types::Matrix;
+use crate::device_types::{Matrix, WeightMatrix};
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::error::ComputeError;
+use crate::k_order::{KOrder, Packing};
 use crate::weight::{StoredRow, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub struct PackedLinear {
     k: usize,
     out_len: usize,
     interleaved: bool,
+    order: KOrder,
     segments: Vec<Segment>,
     /// Its own, or those of several weights.
     bytes: Arc<AlignedBytes>,
@@ -71,18 +73,17 @@ struct Plan<'a> {
 // === impl PackedLinear ===
 
 impl PackedLinear {
-    /// Packs parts that share `k`: joined along n, or, with `interleave`, two of the same `n` as
-    /// gate and up.
+    /// Packs parts that share `k`: joined along n, or interleaved, two of the same `n` as gate and up.
     ///
     /// # Errors
     /// Names the part whose bytes, shape or format do not fit.
     pub fn pack(
         parts: &[WeightSource<'_>],
-        interleave: bool,
+        packing: Packing,
         dtype: ComputeDtype,
         parallel_for: ParallelFor<'_>,
     ) -> Result<Self, ComputeError> {
-        let mut packed = Self::pack_all(&[parts], interleave, dtype, parallel_for)?;
+        let mut packed = Self::pack_all(&[parts], packing, dtype, parallel_for)?;
         Ok(packed.pop().expect("one list of parts gives one weight"))
     }
 
@@ -92,19 +93,21 @@ impl PackedLinear {
     /// Names the part whose bytes, shape or format do not fit.
     pub fn pack_all(
         lists: &[&[WeightSource<'_>]],
-        interleave: bool,
+        packing: Packing,
         dtype: ComputeDtype,
         parallel_for: ParallelFor<'_>,
     ) -> Result<Vec<Self>, ComputeError> {
         let mut weights = Vec::with_capacity(lists.len());
+        let mut orders = Vec::with_capacity(lists.len());
         let mut len = 0;
         for parts in lists {
-            let plans = if interleave {
+            let plans = if packing.interleaves() {
                 vec![Plan::interleaved(parts, dtype, len)?]
             } else {
                 Plan::joined(parts, dtype, len)?
             };
             len = plans.last().map_or(len, |plan| plan.segment.end_offset());
+            orders.push(fitting_order(packing.order(), parts, &plans)?);
             weights.push(plans);
         }
         let mut bytes = AlignedBytes::zeroed(len).ok_or_else(|| ComputeError::OutOfMemory {
@@ -129,18 +132,15 @@ impl PackedLinear {
             }
         });
         let bytes = Arc::new(bytes);
-        let weight = |plans: Vec<Plan<'_>>| Self::of_plans(plans, interleave, &bytes);
-        Ok(weights.into_iter().map(weight).collect())
-    }
-
-    fn of_plans(plans: Vec<Plan<'_>>, interleaved: bool, bytes: &Arc<AlignedBytes>) -> Self {
-        Self {
+        let weight = |(plans, order): (Vec<Plan<'_>>, KOrder)| Self {
             k: plans.first().map_or(0, |plan| plan.k),
             out_len: plans.last().map_or(0, |plan| plan.segment.columns.end),
-            interleaved,
+            interleaved: packing.interleaves(),
+            order,
             segments: plans.into_iter().map(|plan| plan.segment).collect(),
-            bytes: Arc::clone(bytes),
-        }
+            bytes: Arc::clone(&bytes),
+        };
+        Ok(weights.into_iter().zip(orders).map(weight).collect())
     }
 
     /// Length of an input row.
@@ -178,6 +178,11 @@ impl PackedLinear {
         }
     }
 
+    /// A chain where it was packed for a tree, but k has no eight shares.
+    pub(crate) fn order(&self) -> KOrder {
+        self.order
+    }
+
     pub(crate) fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -185,6 +190,12 @@ impl PackedLinear {
     pub(crate) fn block(&self, segment: &Segment, block: usize) -> &[u8] {
         let start = segment.block_offset(block);
         &self.bytes.as_slice()[start..start + segment.block_bytes]
+    }
+}
+
+impl WeightMatrix for Arc<PackedLinear> {
+    fn k_order(&self) -> KOrder {
+        self.order
     }
 }
 
@@ -318,6 +329,20 @@ fn packed_format(stored: WeightFormat, dtype: ComputeDtype) -> WeightFormat {
     match (stored, dtype) {
         (WeightFormat::F32 | WeightFormat::F16, ComputeDtype::BF16) => WeightFormat::BF16,
         (stored, ComputeDtype::F32 | ComputeDtype::BF16) => stored,
+    }
+}
+
+/// `order`, or a chain where it has all of a k that has no shares of whole pairs and groups of each format.
+fn fitting_order(
+    order: KOrder,
+    parts: &[WeightSource<'_>],
+    plans: &[Plan<'_>],
+) -> Result<KOrder, ComputeError> {
+    let units = plans.iter().map(|plan| layout::k_unit(plan.segment.format));
+    // Each is a multiple of those below it.
+    match (parts.first(), units.max()) {
+        (Some(part), Some(unit)) => order.fitting(part, unit),
+        _ => Ok(order),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::buffer::DeviceBuffer;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{ExportHandle, MemoryExport, Reach};
+use crate::k_order::Packing;
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, Epilogue, ExpertSource,
     GatedNorm, GatherRows, GdnScan, HeadLinear, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute,
@@ -94,9 +95,9 @@ impl Backend for CudaBackend {
     fn pack_linear(
         &self,
         parts: &[WeightSource<'_>],
-        interleave: bool,
+        packing: Packing,
     ) -> Result<CudaLinear, ComputeError> {
-        weights::pack_linear(&self.shared, parts, interleave)
+        weights::pack_linear(&self.shared, parts, packing)
     }
 
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<CudaEmbedding, ComputeError> {

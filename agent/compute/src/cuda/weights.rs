@@ -2,12 +2,14 @@
 
 mod experts;
 
+use super::kernels::LINEAR_K_STEP;
 use super::memory::{CudaBuffer, MemoryKind};
 use super::pinned::BLOCK_BYTES_MAX;
 use super::shared::Shared;
-use crate::device_types::Matrix;
+use crate::device_types::{Matrix, WeightMatrix};
 use crate::dtype::{DType, WeightFormat};
 use crate::error::ComputeError;
+use crate::k_order::{KOrder, Packing};
 use crate::weight::{StoredRow, WeightSource};
 use half::bf16;
 use std::num::NonZero;
@@ -28,6 +30,7 @@ pub struct CudaLinear {
     pub(super) weight: CudaBuffer,
     pub(super) n: usize,
     pub(super) k: usize,
+    order: KOrder,
 }
 
 /// `[n][k]` of an embedding.
@@ -36,6 +39,22 @@ pub struct CudaEmbedding {
     pub(super) table: CudaBuffer,
     pub(super) n: usize,
     pub(super) k: usize,
+}
+
+impl CudaLinear {
+    /// As kernels take them: 0 where k is no tree.
+    pub(super) fn shares(&self) -> u32 {
+        match self.order {
+            KOrder::Chain => 0,
+            KOrder::Tree(shares) => shares as u32,
+        }
+    }
+}
+
+impl WeightMatrix for CudaLinear {
+    fn k_order(&self) -> KOrder {
+        self.order
+    }
 }
 
 impl Matrix for CudaLinear {
@@ -61,9 +80,10 @@ impl Matrix for CudaEmbedding {
 pub(super) fn pack_linear(
     shared: &Shared,
     parts: &[WeightSource<'_>],
-    interleave: bool,
+    packing: Packing,
 ) -> Result<CudaLinear, ComputeError> {
     let first = parts.first().expect("a linear has at least one part");
+    let interleave = packing.interleaves();
     let k = first.k;
     for part in parts {
         check_shape(part)?;
@@ -80,6 +100,9 @@ pub(super) fn pack_linear(
         }
     }
     check_columns(first)?;
+    let order = packing
+        .order()
+        .fitting(first, share_unit(shared.config.dtype))?;
     let n = parts.iter().map(|part| part.n).sum();
     let row = |i: usize| {
         if interleave {
@@ -95,7 +118,12 @@ pub(super) fn pack_linear(
         unreachable!("row {i} of {n}")
     };
     let weight = upload_rows(shared, first, n, row)?;
-    Ok(CudaLinear { weight, n, k })
+    Ok(CudaLinear {
+        weight,
+        n,
+        k,
+        order,
+    })
 }
 
 pub(super) fn pack_embedding(
@@ -112,6 +140,14 @@ fn shape_error(source: &WeightSource<'_>, reason: String) -> ComputeError {
     ComputeError::WeightShape {
         name: source.name.to_owned(),
         reason,
+    }
+}
+
+/// Shares of k are multiples of it: products in bfloat16 take as many at a time.
+fn share_unit(dtype: DType) -> usize {
+    match dtype {
+        DType::BF16 => LINEAR_K_STEP,
+        DType::F32 | DType::F16 | DType::U32 | DType::U8 | DType::F8E4M3 => 1,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::buffer::HostBytes;
 use crate::dtype::DType;
 use crate::error::ComputeError;
 use crate::export::{MemoryExport, Reach};
+use crate::k_order::Packing;
 use crate::ops::{
     AttnPaged, Backend, CausalConv, CopyPages, CopyStates, Embed, ExpertSource, GatedNorm,
     GatherRows, GdnScan, HeadLinear, Linear, MlaPrep, MoeExperts, MoeFinish, MoeRoute, OpNeeds,
@@ -70,9 +71,9 @@ impl Backend for TchBackend {
     fn pack_linear(
         &self,
         parts: &[WeightSource<'_>],
-        interleave: bool,
+        packing: Packing,
     ) -> Result<TchMatrix, ComputeError> {
-        pack(self.config, parts, interleave)
+        pack(self.config, parts, packing.interleaves())
     }
 
     fn pack_embedding(&self, table: &WeightSource<'_>) -> Result<TchMatrix, ComputeError> {

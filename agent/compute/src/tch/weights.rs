@@ -2,8 +2,9 @@
 
 use super::config::TchConfig;
 use super::memory::{TchBuffer, ints, kind_of};
-use crate::device_types::{ExpertMatrices, Matrix};
+use crate::device_types::{ExpertMatrices, Matrix, WeightMatrix};
 use crate::error::ComputeError;
+use crate::k_order::KOrder;
 use crate::ops::ExpertSource;
 use crate::weight::WeightSource;
 use tch::{Device, Tensor};
@@ -34,6 +35,13 @@ impl ExpertMatrices for TchExperts {
 
     fn width(&self) -> usize {
         self.down.first().map_or(0, |matrix| matrix.k)
+    }
+}
+
+/// libtorch adds up in an order of its own.
+impl WeightMatrix for TchMatrix {
+    fn k_order(&self) -> KOrder {
+        KOrder::Chain
     }
 }
 

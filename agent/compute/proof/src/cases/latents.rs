@@ -3,7 +3,7 @@
 use super::{Subject, matrix, rounded, values};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, HeadLinear, HeadRows, KvCutView, KvGroupView,
-    KvScales, MlaPrep, Reach, RopeTable,
+    KvScales, MlaPrep, Packing, Reach, RopeTable,
 };
 
 /// One sequence, all of whose rows are queries.
@@ -61,7 +61,7 @@ impl LatentsCase {
         let parts = weights.iter().map(|weight| matrix("heads", k, weight));
         let packed = subject
             .backend
-            .pack_linear(&parts.collect::<Vec<_>>(), false);
+            .pack_linear(&parts.collect::<Vec<_>>(), Packing::JOINED);
         packed.expect("the weights fit")
     }
 

@@ -1,7 +1,7 @@
 //! Steps that come again: rows are gathered and multiplied twice, the second time by a larger weight.
 
 use super::{Subject, matrix, values};
-use pd_compute::{Backend, DType, Epilogue, GatherRows, Linear, NO_ROW};
+use pd_compute::{Backend, DType, Epilogue, GatherRows, Linear, NO_ROW, Packing};
 
 const K: usize = 64;
 const SRC_ROWS: usize = 100;
@@ -30,7 +30,7 @@ impl<B: Backend> Steps<B> {
         let weight = |n: usize| {
             let weight = values(n as u64, n * K);
             let source = matrix("weight", K, &weight);
-            let packed = subject.backend.pack_linear(&[source], false);
+            let packed = subject.backend.pack_linear(&[source], Packing::JOINED);
             packed.expect("it fits")
         };
         Self {

@@ -1,7 +1,7 @@
 //! The linear op: beside the CPU backend's, and its bits.
 
 use super::{DTYPES, Device, assert_close};
-use crate::cases::linear::{LinearCase, linear, norm_linear};
+use crate::cases::linear::{LinearCase, linear, linear_by_ranks, norm_linear};
 use crate::cases::reference;
 use pd_compute::{DType, Epilogue};
 
@@ -148,4 +148,42 @@ pub(super) fn a_linears_bits_do_not_depend_on_the_number_of_rows<D: Device>(devi
             }
         }
     }
+}
+
+/// By each kernel: for few rows, and for more than one tile of them.
+pub(super) fn ranks_with_some_of_k_add_up_to_the_bits_of_one<D: Device>(device: &D) {
+    for dtype in DTYPES {
+        let subject = device.start(dtype, true);
+        for (n, k, counts) in [
+            (48, 256, [1, 20, MANY_ROWS]),
+            (24, 1280, [5, 64, MANY_ROWS]),
+            (1160, 512, [8, 16, 17]),
+        ] {
+            let mut of_first_rows: Option<Vec<f32>> = None;
+            for rows in counts.into_iter().rev() {
+                let case = LinearCase {
+                    rows,
+                    n,
+                    k,
+                    epilogue: Epilogue::Store,
+                    dtype,
+                    to_f32: true,
+                    has_bias: false,
+                };
+                let whole = linear_by_ranks(&subject, &case, 1);
+                assert_close(&whole, &linear(&reference(), &case), 2e-6, &case);
+                for tp_size in [2, 4, 8] {
+                    let sum = linear_by_ranks(&subject, &case, tp_size);
+                    assert_same_bits(&sum, &whole, &format!("tp {tp_size}: {case:?}"));
+                }
+                let most = of_first_rows.get_or_insert_with(|| whole.clone());
+                assert_same_bits(&whole, &most[..rows * n], &format!("{case:?}"));
+            }
+        }
+    }
+}
+
+fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert!(bits(found) == bits(expected), "bits differ, {what}");
 }

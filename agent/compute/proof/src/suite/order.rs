@@ -2,7 +2,7 @@
 
 use super::Device;
 use crate::cases::{Subject, matrix, values};
-use pd_compute::{Backend, DType, Epilogue, Linear, RmsNorm, Ticket, WriteMode};
+use pd_compute::{Backend, DType, Epilogue, Linear, Packing, RmsNorm, Ticket, WriteMode};
 
 const HIDDEN: usize = 128;
 const WIDE: usize = 384;
@@ -31,7 +31,12 @@ impl<B: Backend> Chain<B> {
                 .chunks_exact(n * k)
                 .map(|part| matrix("part", k, part))
                 .collect();
-            let packed = subject.backend.pack_linear(&sources, parts > 1);
+            let packing = if parts > 1 {
+                Packing::Interleaved
+            } else {
+                Packing::SUMMED
+            };
+            let packed = subject.backend.pack_linear(&sources, packing);
             packed.expect("test weights fit")
         };
         Self {

@@ -7,7 +7,8 @@ use half::bf16;
 use pd_compute::cuda::driver::IpcHandle;
 use pd_compute::cuda::{CudaBackend, CudaConfig};
 use pd_compute::{
-    Backend, ComputeError, DType, Embed, ExportHandle, Reach, Ticket, WeightFormat, WeightSource,
+    Backend, ComputeError, DType, Embed, ExportHandle, Packing, Reach, Ticket, WeightFormat,
+    WeightSource,
 };
 use pd_compute_proof::EmulatedDriver;
 use pd_compute_proof::cases::steps::{Steps, indices};
@@ -65,6 +66,7 @@ emulated! {
     narrow_linears_take_any_number_of_rows
     normed_rows_multiply_as_after_a_norm
     a_linears_bits_do_not_depend_on_the_number_of_rows
+    ranks_with_some_of_k_add_up_to_the_bits_of_one
     attention_of_one_query_each_is_the_cpus
     attention_of_many_queries_is_the_cpus
     a_querys_bits_depend_on_its_own_keys_only
@@ -299,7 +301,10 @@ fn all_that_comes_after_a_fault_reports_the_fault() {
     driver.refuse("cuMemHostAlloc", 0);
     backend.upload(&buffer, &[1u32]);
     assert_eq!(backend.read(&buffer).wait().unwrap_err(), first);
-    assert_eq!(backend.pack_linear(&[source], false).unwrap_err(), first);
+    assert_eq!(
+        backend.pack_linear(&[source], Packing::JOINED).unwrap_err(),
+        first
+    );
     let refused = backend.alloc("later", DType::U32, 4).unwrap_err();
     assert_eq!(refused, first);
     assert_eq!(backend.health().unwrap_err(), first);

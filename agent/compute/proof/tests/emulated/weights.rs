@@ -15,7 +15,7 @@ fn weights_without_rows_or_columns_are_refused() {
             scales: &[],
         };
         let said = format!("weight empty: has {n} rows of {k} values; a weight has one at least");
-        let refused = backend.pack_linear(&[empty], false).unwrap_err();
+        let refused = backend.pack_linear(&[empty], Packing::JOINED).unwrap_err();
         assert_eq!(refused.to_string(), said);
         let refused = backend.pack_embedding(&empty).unwrap_err();
         assert_eq!(refused.to_string(), said);

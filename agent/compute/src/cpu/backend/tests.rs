@@ -9,6 +9,7 @@ use crate::cpu::memory::CpuBuffer;
 use crate::dtype::{ComputeDtype, DType, WeightFormat};
 use crate::error::ComputeError;
 use crate::export::{ExportHandle, Reach};
+use crate::k_order::Packing;
 use crate::ops::{Backend, Embed, Epilogue, GatherRows, Linear};
 use crate::weight::WeightSource;
 
@@ -167,7 +168,7 @@ fn a_linear_multiplies_and_adds_to_the_residual() {
         scales: &[],
     };
     let backend = mk_backend(2, Isa::detect());
-    let weight = backend.pack_linear(&[source], false).unwrap();
+    let weight = backend.pack_linear(&[source], Packing::JOINED).unwrap();
     let (x_buffer, out) = (floats(&backend, &x), floats(&backend, &[1.0; 15]));
     backend.linear(Linear {
         x: &x_buffer,

@@ -3,7 +3,7 @@
 //! [`walk`] expands a block's weights or codes in k order, [`sink`] says what becomes of them: multiplied
 //! into a register tile, or written to a panel for tiles to come. The instruction sets
 //! ([`avx512`], [`avx2`], [`scalar`]) only instantiate these, for all [`formats`]. All of them agree bit for bit, since
-//! each output element is one chain from 0 over ascending k:
+//! each output element is one chain from 0 over ascending k, or a tree of eight such chains ([`shares`]):
 //!
 //! * of floating-point weights, `acc = fma(x[k], w[k], acc)`;
 //! * of integer codes, for each run of k that has a scale in the weight, `acc = fma(scale · x_scale, sum, acc)` with
@@ -18,6 +18,7 @@ pub(crate) mod epilogue;
 mod formats;
 pub(crate) mod quantized;
 pub(crate) mod scalar;
+pub(crate) mod shares;
 mod sink;
 mod walk;
 
@@ -26,6 +27,7 @@ use crate::cpu::pack::BLOCK_LANES;
 use crate::dtype::WeightFormat;
 use formats::FormatKernels;
 use quantized::QuantizeKernel;
+use shares::{KTree, TreeTiles};
 
 /// Rows of the largest register tile.
 pub(crate) const MAX_TILE_ROWS: usize = 12;
@@ -38,8 +40,9 @@ pub(crate) type Tile = [[f32; BLOCK_LANES]; MAX_TILE_ROWS];
 /// # Safety
 /// The instruction set is there. `block` is a packed block of the kernel's format, or a panel of one, for rows of `k`
 /// values. `x` is the kernel's number of rows as its [`Operand`]: `[k][rows]` f32, `[k.div_ceil(2)][rows]` pairs, or
-/// `[k / 32][18][rows]` words of [`quantized`] groups.
-pub(crate) type TileKernel = unsafe fn(block: *const u8, k: usize, x: *const f32, tile: &mut Tile);
+/// `[k / 32][18][rows]` words of [`quantized`] groups. Shares of k are whole numbers of pairs or groups.
+pub(crate) type TileKernel =
+    unsafe fn(block: *const u8, k: KTree, x: *const f32, tiles: &mut TreeTiles);
 
 /// Expands a block: to f32, `[k][32]`, which is a packed block of F32, or to codes of sixteen bits and f32 scales.
 ///

@@ -2,12 +2,14 @@
 
 mod forms;
 mod integers;
+mod shares;
 
 use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::{PackedLinear, serially};
 use crate::cpu::simd::exp::exp;
 use crate::dtype::{ComputeDtype, WeightFormat};
+use crate::k_order::Packing;
 use crate::ops::Epilogue;
 use crate::weight::WeightSource;
 use half::bf16;
@@ -15,6 +17,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::num::NonZero;
+use std::ops::Range;
 
 /// Whole in 24 and 67 values, and in blocks of 256.
 const F8E4M3: WeightFormat = WeightFormat::F8E4M3 {
@@ -116,13 +119,18 @@ impl Matrix {
 
     /// The documented chain from 0: fma over ascending k, or over groups of integers.
     fn dot(&self, row: usize, x: &[f32]) -> f32 {
+        self.dot_of(row, x, &(0..self.k))
+    }
+
+    /// The same over some k.
+    fn dot_of(&self, row: usize, x: &[f32], ks: &Range<usize>) -> f32 {
         if rounds_activations(self.format) {
-            return integers::dot(&self.source().row(row), x);
+            return integers::dot(&self.source().row(row), x, ks);
         }
-        let weights = &self.values[row * self.k..][..self.k];
+        let weights = &self.values[row * self.k..][ks.clone()];
         weights
             .iter()
-            .zip(x)
+            .zip(&x[ks.clone()])
             .fold(0.0, |sum, (w, x)| x.mul_add(*w, sum))
     }
 }
@@ -235,7 +243,7 @@ proptest! {
         let mut rng = StdRng::seed_from_u64(seed);
         let matrix = Matrix::mk(format, n, k, &mut rng);
         let x = mk_values(rows * k, &mut rng);
-        let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::F32, &serially)
+        let weight = PackedLinear::pack(&[matrix.source()], Packing::JOINED, ComputeDtype::F32, &serially)
             .expect("a matrix that fits");
         let expected: Vec<f32> = x
             .chunks_exact(k)
@@ -256,7 +264,7 @@ proptest! {
         let up = Matrix::mk(format, n, k, &mut rng);
         let x = mk_values(rows * k, &mut rng);
         let parts = [gate.source(), up.source()];
-        let weight = PackedLinear::pack(&parts, true, ComputeDtype::F32, &serially)
+        let weight = PackedLinear::pack(&parts, Packing::Interleaved, ComputeDtype::F32, &serially)
             .expect("matrices that fit");
         let expected: Vec<f32> = x
             .chunks_exact(k)
@@ -278,7 +286,7 @@ proptest! {
     fn tasks_cover_a_product_once(n in 0..5000_usize, rows in 0..600_usize, threads in 1..9_usize) {
         let bytes = vec![0; n * 2];
         let source = WeightSource { name: "w", format: WeightFormat::F16, n, k: 1, bytes: &bytes, scales: &[] };
-        let weight = PackedLinear::pack(&[source], false, ComputeDtype::F32, &serially)
+        let weight = PackedLinear::pack(&[source], Packing::JOINED, ComputeDtype::F32, &serially)
             .expect("a matrix that fits");
         let tasks = LinearTasks::new(&weight, rows, threads);
         let mut covered = vec![0; rows * weight.block_count()];
@@ -301,7 +309,7 @@ fn a_row_is_bit_equal_alone_and_among_five_hundred() {
         let matrix = Matrix::mk(format, 75, k, &mut rng);
         let x = mk_values(512 * k, &mut rng);
         for dtype in [ComputeDtype::F32, ComputeDtype::BF16] {
-            let weight = PackedLinear::pack(&[matrix.source()], false, dtype, &serially)
+            let weight = PackedLinear::pack(&[matrix.source()], Packing::JOINED, dtype, &serially)
                 .expect("a matrix that fits");
             for isa in isas() {
                 let together = run(&weight, &x, 512, Epilogue::Store, isa, 2);
@@ -320,8 +328,13 @@ fn bfloat16_rounds_activations_and_weights_and_nothing_else() {
     let matrix = Matrix::mk(WeightFormat::F32, 40, 333, &mut rng);
     let x = mk_values(7 * 333, &mut rng);
     let rounded = |v: &f32| f64::from(bf16::from_f32(*v).to_f32());
-    let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::BF16, &serially)
-        .expect("a matrix that fits");
+    let weight = PackedLinear::pack(
+        &[matrix.source()],
+        Packing::JOINED,
+        ComputeDtype::BF16,
+        &serially,
+    )
+    .expect("a matrix that fits");
     for isa in isas() {
         let y = run(&weight, &x, 7, Epilogue::Store, isa, 2);
         for (i, y) in y.iter().enumerate() {
@@ -343,21 +356,6 @@ fn bfloat16_rounds_activations_and_weights_and_nothing_else() {
 }
 
 #[test]
-fn a_residual_is_added_once_to_the_finished_sum() {
-    let mut rng = StdRng::seed_from_u64(3);
-    let matrix = Matrix::mk(WeightFormat::Q4_1, 45, 64, &mut rng);
-    let x = mk_values(30 * 64, &mut rng);
-    let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::F32, &serially)
-        .expect("a matrix that fits");
-    for isa in isas() {
-        let stored = run(&weight, &x, 30, Epilogue::Store, isa, 2);
-        let expected: Vec<f32> = stored.iter().map(|y| 0.25 + y).collect();
-        let added = run(&weight, &x, 30, Epilogue::AddResidual, isa, 2);
-        assert_same_bits(&format!("{isa:?}"), &added, &expected);
-    }
-}
-
-#[test]
 fn parts_of_different_formats_write_their_own_columns() {
     let mut rng = StdRng::seed_from_u64(4);
     let q = Matrix::mk(WeightFormat::Q4K, 50, 256, &mut rng);
@@ -365,8 +363,8 @@ fn parts_of_different_formats_write_their_own_columns() {
     let v = Matrix::mk(WeightFormat::Q6K, 33, 256, &mut rng);
     let x = mk_values(5 * 256, &mut rng);
     let parts = [q.source(), k.source(), v.source()];
-    let joined =
-        PackedLinear::pack(&parts, false, ComputeDtype::F32, &serially).expect("matrices that fit");
+    let joined = PackedLinear::pack(&parts, Packing::JOINED, ComputeDtype::F32, &serially)
+        .expect("matrices that fit");
     let expected: Vec<f32> = x
         .chunks_exact(256)
         .flat_map(|x| {
@@ -380,21 +378,4 @@ fn parts_of_different_formats_write_their_own_columns() {
         let y = run(&joined, &x, 5, Epilogue::Store, isa, 3);
         assert_same_bits(&format!("{isa:?}"), &y, &expected);
     }
-}
-
-#[test]
-#[should_panic(expected = "gate and up are joined where the weight interleaves them")]
-fn swiglu_of_a_plain_weight_is_refused() {
-    let bytes = [0; 8];
-    let source = WeightSource {
-        name: "w",
-        format: WeightFormat::F32,
-        n: 2,
-        k: 1,
-        bytes: &bytes,
-        scales: &[],
-    };
-    let weight = PackedLinear::pack(&[source], false, ComputeDtype::F32, &serially)
-        .expect("a matrix that fits");
-    run(&weight, &[1.0], 1, Epilogue::SwiGlu, Isa::Scalar, 1);
 }

@@ -48,6 +48,20 @@ pub(crate) const Q4K_GROUP: usize = Q4K_HEADER + 32 * WORDS;
 pub(crate) const Q6K_HEADER: usize = HALVES + 16 * BLOCK_LANES;
 pub(crate) const Q6K_GROUP: usize = Q6K_HEADER + 16 * 3 * WORDS;
 
+/// A product may begin at multiples of so many k: those that lie in one word, or share a scale of activations.
+pub(crate) const fn k_unit(format: WeightFormat) -> usize {
+    match format {
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::F8E4M3 { .. } => 1,
+        WeightFormat::BF16 => 2,
+        WeightFormat::Q8_0
+        | WeightFormat::Q4_0
+        | WeightFormat::Q4_1
+        | WeightFormat::Q4K
+        | WeightFormat::Q6K
+        | WeightFormat::Mxfp4 => 32,
+    }
+}
+
 /// Bytes of a block of rows of `k` values.
 pub(crate) const fn block_bytes(format: WeightFormat, k: usize) -> usize {
     match format {

@@ -1,8 +1,10 @@
 //! Shapes, formats and refusals; what packed weights compute is tested with `cpu::linear`.
 
 use super::{AlignedBytes, PackedLinear, layout, serially};
+use crate::device_types::WeightMatrix as _;
 use crate::dtype::ComputeDtype;
 use crate::dtype::WeightFormat;
+use crate::k_order::{KOrder, KShares, Packing};
 use crate::weight::WeightSource;
 
 fn source(format: WeightFormat, n: usize, k: usize, bytes: &[u8]) -> WeightSource<'_> {
@@ -16,8 +18,8 @@ fn source(format: WeightFormat, n: usize, k: usize, bytes: &[u8]) -> WeightSourc
     }
 }
 
-fn pack(parts: &[WeightSource<'_>], interleave: bool) -> Result<PackedLinear, String> {
-    PackedLinear::pack(parts, interleave, ComputeDtype::F32, &serially).map_err(|e| e.to_string())
+fn pack(parts: &[WeightSource<'_>], packing: Packing) -> Result<PackedLinear, String> {
+    PackedLinear::pack(parts, packing, ComputeDtype::F32, &serially).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -47,7 +49,7 @@ fn joined_parts_keep_their_formats_and_columns() {
             source(WeightFormat::Q8_0, 40, 32, &q),
             source(WeightFormat::F16, 8, 32, &v),
         ],
-        false,
+        Packing::JOINED,
     )
     .expect("parts that fit");
     assert_eq!((packed.out_len(), packed.block_count()), (48, 3));
@@ -66,7 +68,7 @@ fn a_gate_and_up_of_different_formats_become_f32() {
         source(WeightFormat::Q8_0, 16, 32, &gate),
         source(WeightFormat::Q4_1, 16, 32, &up),
     ];
-    let packed = pack(&parts, true).expect("parts that fit");
+    let packed = pack(&parts, Packing::Interleaved).expect("parts that fit");
     assert_eq!(packed.segments()[0].format, WeightFormat::F32);
     assert_eq!((packed.out_len(), packed.block_count()), (16, 1));
 }
@@ -77,12 +79,12 @@ fn what_does_not_fit_is_named() {
     let cases = [
         (
             vec![source(WeightFormat::Q8_0, 5, 32, &bytes)],
-            false,
+            Packing::JOINED,
             "weight w: 136 bytes",
         ),
         (
             vec![source(WeightFormat::Q8_0, 4, 33, &bytes)],
-            false,
+            Packing::JOINED,
             "no whole number of Q8_0",
         ),
         (
@@ -90,24 +92,25 @@ fn what_does_not_fit_is_named() {
                 source(WeightFormat::Q8_0, 4, 32, &bytes),
                 source(WeightFormat::Q8_0, 2, 64, &bytes),
             ],
-            false,
+            Packing::JOINED,
             "k is 64, but 32 in the part before it",
         ),
         (
             vec![source(WeightFormat::Q8_0, 4, 32, &bytes)],
-            true,
+            Packing::Interleaved,
             "gate and up are two",
         ),
     ];
-    for (parts, interleave, expected) in cases {
-        let error = pack(&parts, interleave).expect_err(expected);
+    for (parts, packing, expected) in cases {
+        let error = pack(&parts, packing).expect_err(expected);
         assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
 fn an_empty_weight_packs() {
-    let packed = pack(&[source(WeightFormat::F32, 0, 8, &[])], false).expect("nothing to pack");
+    let packed =
+        pack(&[source(WeightFormat::F32, 0, 8, &[])], Packing::JOINED).expect("nothing to pack");
     assert_eq!((packed.out_len(), packed.packed_bytes().len()), (0, 0));
 }
 
@@ -132,16 +135,45 @@ fn weights_that_are_packed_side_by_side_have_the_bytes_of_each_alone() {
         .map(|n| source(WeightFormat::Q8_0, n, 64, &bytes[..n * 68]))
         .to_vec();
     let lists: Vec<_> = parts.iter().map(std::slice::from_ref).collect();
-    let together = PackedLinear::pack_all(&lists, false, ComputeDtype::F32, &serially)
+    let together = PackedLinear::pack_all(&lists, Packing::JOINED, ComputeDtype::F32, &serially)
         .expect("matrices that fit");
     assert_eq!(together.len(), parts.len());
     for (together, part) in together.iter().zip(&parts) {
-        let alone = pack(&[*part], false).expect("a matrix that fits");
+        let alone = pack(&[*part], Packing::JOINED).expect("a matrix that fits");
         assert_eq!(together.packed_bytes(), alone.packed_bytes());
         assert_eq!((together.out_len(), together.k()), (part.n, part.k));
     }
     let pairs = [&parts[..1], &parts[2..]];
-    let refused = PackedLinear::pack_all(&pairs, true, ComputeDtype::F32, &serially);
+    let refused =
+        PackedLinear::pack_all(&pairs, Packing::Interleaved, ComputeDtype::F32, &serially);
     let message = refused.expect_err("one is no pair").to_string();
     assert!(message.contains("gate and up are two"), "{message}");
+}
+
+#[test]
+fn k_has_eight_shares_where_its_format_has_so_many_parts() {
+    for (format, k, has_shares) in [
+        (WeightFormat::F32, 8, true),
+        (WeightFormat::F16, 12, false),
+        (WeightFormat::BF16, 576, true),
+        (WeightFormat::BF16, 24, false),
+        (WeightFormat::Q4_1, 1536, true),
+        (WeightFormat::Q4_1, 576, false),
+        (WeightFormat::Mxfp4, 2880, false),
+        // Shares of a whole number of the activations' groups, though not of the format's blocks.
+        (WeightFormat::Q4K, 768, true),
+    ] {
+        let bytes = vec![0; format.row_bytes(k).expect("whole blocks")];
+        let parts = [source(format, 1, k, &bytes)];
+        let packed = pack(&parts, Packing::SUMMED).expect("a matrix that fits");
+        let order = std::sync::Arc::new(packed).k_order();
+        assert_eq!(order.holds_for_every_tp(), has_shares, "{format:?} of {k}");
+        let half = pack(&parts, Packing::Joined(KOrder::Tree(KShares::Four)));
+        assert_eq!(half.is_ok(), k.is_multiple_of(4 * layout::k_unit(format)));
+        let Err(message) = half else { continue };
+        assert!(
+            message.contains("which are no 4 of the 8 shares"),
+            "{message}"
+        );
+    }
 }

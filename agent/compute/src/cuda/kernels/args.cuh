@@ -154,7 +154,7 @@ struct LinearArgs {
   float eps;          // of the norm
   float alpha;        // of CLAMPED_SWIGLU
   float limit;        // of SOFT_CAP and CLAMPED_SWIGLU
-  uint32_t pad;
+  uint32_t shares;    // of a tree's eight, those that k has: 1, 2, 4 or 8; or 0: no tree
 };
 // From SWIGLU on, a gate and an up become one output.
 enum Epilogue : uint32_t { STORE = 0, ADD_RESIDUAL = 1, SOFT_CAP = 2, SWIGLU = 3, GELU_TANH_GLU = 4, CLAMPED_SWIGLU = 5 };

@@ -139,7 +139,7 @@ pub(in crate::cuda) struct LinearArgs {
     pub(in crate::cuda) eps: f32,
     pub(in crate::cuda) alpha: f32,
     pub(in crate::cuda) limit: f32,
-    pub(in crate::cuda) pad: u32,
+    pub(in crate::cuda) shares: u32,
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

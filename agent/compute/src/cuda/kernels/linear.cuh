@@ -3,7 +3,9 @@
 //
 // Every output adds k up in one order, for any number of rows: k is cut into SEGMENTS, each is accumulated by tensor-core
 // products of 16 in ascending k, and the segments are added in order. So the kernel for few rows, which gives each
-// warp a segment, and the tiled one, which walks them, yield the same bits.
+// warp a segment, and the tiled one, which walks them, yield the same bits. Where `shares` is not 0 there are so many
+// segments, which are added up as a binary tree: a weight with half of the k has half of the segments, and its result is
+// one of the two that all of them add at last.
 //
 // Within 32 values of k, lane 4g+t loads the 8 from 8t on of row g: 16 bytes, and the operands of two products. That
 // takes k in another order than the instruction's, the same one for x and W, which a sum does not mind.
@@ -35,7 +37,24 @@ struct AllRows {
   DEVICE uint64_t out(uint32_t row, uint32_t width) const { return uint64_t(row) * width; }
 };
 
-HD uint32_t segment_len(uint32_t k) { return K_STEP * ceil_div(k, K_STEP * SEGMENTS); }
+HD uint32_t segment_len(const LinearArgs& args) {
+  return K_STEP * ceil_div(args.k, K_STEP * (args.shares ? args.shares : SEGMENTS));
+}
+
+// The sum of all segments, of which `at` has the sums.
+template <typename At>
+DEVICE float sum_segments(const LinearArgs& args, At at) {
+  if (args.shares == 0) {
+    float sum = 0.0f;
+    for (uint32_t s = 0; s < SEGMENTS; ++s) sum += at(s);
+    return sum;
+  }
+  if (args.shares == 1) return at(0);
+  auto pair = [&](uint32_t s) { return at(s) + at(s + 1); };
+  if (args.shares == 2) return pair(0);
+  float first = pair(0) + pair(2);
+  return args.shares == 4 ? first : first + (pair(4) + pair(6));
+}
 
 // acc += W·xᵀ over the 32 values of k that the lanes hold: `w0` of row g, `w1` of row g+8, `x` of x's row g.
 DEVICE void multiply_step(float (&acc)[4], const Words4& w0, const Words4& w1, const Words4& x) {
@@ -117,8 +136,9 @@ DEVICE void linear_few(const LinearArgs& args, const Rows& places, uint32_t m0) 
   Words4* ring = shared + (NORMS ? args.k / 4 : 0);
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
   uint32_t n0 = blockIdx.y * COLUMNS;
-  uint32_t begin = warp_id() * segment_len(args.k);
-  uint32_t end = min_of(begin + segment_len(args.k), args.k);
+  // None of a warp that has no segment.
+  uint32_t begin = warp_id() * segment_len(args);
+  uint32_t end = min_of(begin + segment_len(args), args.k);
 
   // Odd rows of whole lines are turned by half a line: the lanes of a quarter of a warp read two rows.
   auto place = [&](int slot, uint32_t row, uint32_t word) {
@@ -158,7 +178,7 @@ DEVICE void linear_few(const LinearArgs& args, const Rows& places, uint32_t m0) 
   for (int s = 0; s < SLOTS; ++s) {
     if (begin + SLOT_K * s < end) copy_w(s, begin + SLOT_K * s);
   }
-  if (segment_len(args.k) > SLOT_K * SLOTS && uint64_t(args.n) * args.k <= CACHED_LEN_MAX) {
+  if (segment_len(args) > SLOT_K * SLOTS && uint64_t(args.n) * args.k <= CACHED_LEN_MAX) {
     uint32_t row = warp_id() + lane * SEGMENTS;
     if (row < COLUMNS) prefetch_weights(row_of_w(row), 2 * args.k);
   }
@@ -227,8 +247,7 @@ DEVICE void linear_few(const LinearArgs& args, const Rows& places, uint32_t m0) 
   auto sums = reinterpret_cast<float*>(ring);
   float* all_squares = sums + SEGMENTS * ROWS * SUMS_STRIDE;
   auto total = [&](uint32_t row, uint32_t column) {
-    float sum = 0.0f;
-    for (uint32_t s = 0; s < SEGMENTS; ++s) sum += sums[(s * ROWS + row) * SUMS_STRIDE + column];
+    float sum = sum_segments(args, [&](uint32_t s) { return sums[(s * ROWS + row) * SUMS_STRIDE + column]; });
     if (!NORMS) return sum;
     float of_row = 0.0f;
     for (uint32_t s = 0; s < SEGMENTS; ++s) of_row += all_squares[s * M_TILE + row];
@@ -282,7 +301,7 @@ DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0
   SHARED(bf16, shared);  // [STAGES][W: TILE, x: TILE][K_STEP]
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
   uint32_t n0 = blockIdx.y * TILE;
-  uint32_t steps = ceil_div(args.k, K_STEP), segment = segment_len(args.k) / K_STEP;
+  uint32_t steps = ceil_div(args.k, K_STEP), segment = segment_len(args) / K_STEP;
   auto x = places.template from<bf16>(args, m0);
   auto stage = [&](uint32_t step) { return shared + step % STAGES * 2 * TILE * K_STEP; };
   auto fetch = [&](uint32_t step) {
@@ -302,6 +321,35 @@ DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0
   }
   uint32_t warp_n = warp_id() % 4 * 32, warp_m = warp_id() / 4 * 64;
   float acc[WARP_N][WARP_M][4] = {}, total[WARP_N][WARP_M][4] = {};
+  // Of the tree, sums of two segments and of four that wait for those beside them; in local memory, for registers have
+  // room for the sum of one only.
+  float waiting[2][WARP_N][WARP_M][4];
+  auto each = [&](auto of) {
+#pragma unroll
+    for (int i = 0; i < WARP_N; ++i) {
+#pragma unroll
+      for (int j = 0; j < WARP_M; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) of(i, j, e);
+      }
+    }
+  };
+  // What `acc` has is of segment `s`.
+  auto add_segment = [&](uint32_t s) {
+    bool waits = args.shares != 0 && s % 2 == 0;
+    each([&](int i, int j, int e) {
+      total[i][j][e] = waits ? acc[i][j][e] : total[i][j][e] + acc[i][j][e];
+      acc[i][j][e] = 0.0f;
+    });
+    if (args.shares == 0 || waits) return;
+    uint32_t level = 0;
+#pragma unroll 1
+    for (; s >> (level + 1) & 1; ++level) {
+      each([&](int i, int j, int e) { total[i][j][e] = waiting[level][i][j][e] + total[i][j][e]; });
+    }
+    if (s + 1 == args.shares) return;
+    each([&](int i, int j, int e) { waiting[level][i][j][e] = total[i][j][e]; });
+  };
   for (uint32_t step = 0; step < steps; ++step) {
     wait_copies<STAGES - 2>();
     __syncthreads();
@@ -321,14 +369,7 @@ DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0
 #pragma unroll
       for (int i = 0; i < WARP_N; ++i) multiply_step(acc[i][j], w[i][0], w[i][1], x_words);
     }
-    if ((step + 1) % segment == 0 || step + 1 == steps) {
-#pragma unroll
-      for (int i = 0; i < WARP_N * WARP_M * 4; ++i) {
-        float& part = acc[i / (WARP_M * 4)][i / 4 % WARP_M][i % 4];
-        total[i / (WARP_M * 4)][i / 4 % WARP_M][i % 4] += part;
-        part = 0.0f;
-      }
-    }
+    if ((step + 1) % segment == 0 || step + 1 == steps) add_segment(step / segment);
   }
 #pragma unroll
   for (int i = 0; i < WARP_N; ++i) {
@@ -366,19 +407,33 @@ DEVICE void linear_f32(const LinearArgs& args, const Rows& places, uint32_t m0) 
   const float* x[ROWS_F32];
 #pragma unroll
   for (int r = 0; r < ROWS_F32; ++r) x[r] = from.at(args, m0 + r < args.rows ? r : 0);
-  float sums[ROWS_F32][2] = {};
-  for (uint32_t k = lane; k < args.k; k += WARP) {
-    float a = w0[k], b = w1[k];
+  // Without shares all of k is one. Lane s keeps what the warp adds up of share s.
+  uint32_t shares = args.shares ? args.shares : 1, share_len = args.k / shares;
+  float kept[ROWS_F32][2] = {};
+  for (uint32_t share = 0; share < shares; ++share) {
+    float sums[ROWS_F32][2] = {};
+    for (uint32_t k = share * share_len + lane; k < (share + 1) * share_len; k += WARP) {
+      float a = w0[k], b = w1[k];
 #pragma unroll
-    for (int r = 0; r < ROWS_F32; ++r) {
-      float value = m0 + r < args.rows ? x[r][k] : 0.0f;
-      sums[r][0] += value * a;
-      sums[r][1] += value * b;
+      for (int r = 0; r < ROWS_F32; ++r) {
+        float value = m0 + r < args.rows ? x[r][k] : 0.0f;
+        sums[r][0] += value * a;
+        sums[r][1] += value * b;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * ROWS_F32; ++i) {
+      float sum = warp_sum(sums[i / 2][i % 2]);
+      if (lane == share) kept[i / 2][i % 2] = sum;
     }
   }
 #pragma unroll
   for (int r = 0; r < ROWS_F32; ++r) {
-    float first = warp_sum(sums[r][0]), second = warp_sum(sums[r][1]);
+    float first = kept[r][0], second = kept[r][1];
+    for (uint32_t beside = 1; beside < shares; beside *= 2) {
+      first += shuffle_xor(first, beside);
+      second += shuffle_xor(second, beside);
+    }
     if (lane != 0 || m0 + r >= args.rows) continue;
     if (joins_pairs(args)) {
       finish_gated<float>(args, places, m0 + r, n0, first, second);

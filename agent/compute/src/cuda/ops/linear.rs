@@ -59,7 +59,12 @@ pub(in crate::cuda) fn linear(
             to_u32(n.div_ceil(tile.columns)),
             1,
         ];
-        return shared.launch(kernel, grid, few_rows_bytes(tile, k), &args);
+        // A warp has a segment, however many of them this weight has.
+        let all_k = match args.shares as usize {
+            0 => k,
+            shares => k * LINEAR_SEGMENTS / shares,
+        };
+        return shared.launch(kernel, grid, few_rows_bytes(tile, all_k), &args);
     }
     if takes_hopper(shared) {
         let kernel = if to_f32 {
@@ -135,6 +140,12 @@ fn args_of(shared: &Shared, op: &Linear<'_, CudaBackend>) -> LinearArgs {
             .bias
             .map_or(0, |bias| bias.addr_of("linear bias", &[DType::F32], n)),
         rows: to_u32(rows),
+        // Only one order of sums is as good as another where bits are not promised, and eight warps read more than one.
+        shares: if shared.config.deterministic {
+            op.weight.shares()
+        } else {
+            0
+        },
         ..shape_args(op.epilogue, n, k)
     }
 }
@@ -162,7 +173,7 @@ pub(super) fn shape_args(epilogue: Epilogue, n: usize, k: usize) -> LinearArgs {
         eps: 0.0,
         alpha,
         limit,
-        pad: 0,
+        shares: 0,
     }
 }
 

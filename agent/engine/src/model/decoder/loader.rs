@@ -8,7 +8,7 @@ use crate::model::load_error::LoadError;
 use crate::model::rope;
 use crate::model::step::StepLimits;
 use crate::weights::{LayerRole, Matrix, Mxfp4, Role, Weights};
-use pd_compute::{Backend, DType, Epilogue, ExpertSource, KvScales};
+use pd_compute::{Backend, DType, Epilogue, ExpertSource, KvScales, Packing};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
@@ -113,7 +113,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             self.packed_bytes += table.size_bytes();
             self.matrix(Role::LmHead, vocab, hidden)?
         };
-        Ok((embedding, self.pack(&[head], false)?))
+        Ok((embedding, self.pack(&[head], Packing::JOINED)?))
     }
 
     pub(super) fn input_norm(&mut self, layer: usize) -> Result<B::Buffer, LoadError> {
@@ -134,8 +134,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     pub(super) fn halves(&mut self, role: Role) -> Result<[B::Weight; 2], LoadError> {
         let hidden = self.config.hidden_size;
         let both = self.matrix(role, hidden, 2 * hidden)?.expanded();
-        let first = self.pack(&[both.column_range(0..hidden)], false)?;
-        let second = self.pack(&[both.column_range(hidden..2 * hidden)], false)?;
+        let first = self.pack(&[both.column_range(0..hidden)], Packing::JOINED)?;
+        let second = self.pack(&[both.column_range(hidden..2 * hidden)], Packing::JOINED)?;
         Ok([first, second])
     }
 
@@ -217,15 +217,15 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok((half(0), half(1)))
     }
 
-    /// One linear of the rows of all `parts`, or of two whose rows take turns.
+    /// One linear of the rows of all `parts`.
     pub(crate) fn pack(
         &mut self,
         parts: &[Matrix<'_>],
-        interleave: bool,
+        packing: Packing,
     ) -> Result<B::Weight, LoadError> {
         self.packed_bytes += parts.iter().map(Matrix::size_bytes).sum::<usize>();
         let sources: Vec<_> = parts.iter().map(Matrix::source).collect();
-        Ok(self.backend.pack_linear(&sources, interleave)?)
+        Ok(self.backend.pack_linear(&sources, packing)?)
     }
 
     pub(crate) fn pack_experts(

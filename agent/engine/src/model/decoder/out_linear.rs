@@ -4,7 +4,7 @@ use super::layer_cx::{LayerCx, Rows};
 use super::loader::Loader;
 use crate::model::load_error::LoadError;
 use crate::weights::{Matrix, Role};
-use pd_compute::{Backend, Epilogue, Linear, RmsNorm, WriteMode};
+use pd_compute::{Backend, Epilogue, Linear, Packing, RmsNorm, WriteMode};
 
 /// What a layer's part adds to the residual stream: a product, which a norm may be taken of first.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl<B: Backend> OutLinear<B> {
     ) -> Result<Self, LoadError> {
         let hidden = loader.hidden_size();
         Ok(Self {
-            weight: loader.pack(&[matrix], false)?,
+            weight: loader.pack(&[matrix], Packing::SUMMED)?,
             bias: bias.map(|role| loader.vector(role, hidden)).transpose()?,
             norm: norm.map(|role| loader.norm(role, hidden)).transpose()?,
         })

@@ -8,7 +8,7 @@ use crate::model::decoder::scratch::Scratch;
 use crate::model::ffn::glu;
 use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Role};
-use pd_compute::{Backend, Epilogue, Linear, OpFeature};
+use pd_compute::{Backend, Epilogue, Linear, OpFeature, Packing};
 
 /// A dense feed-forward of a layer on a device.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<B: Backend> DenseLayer<B> {
             loader.matrix(role(LayerRole::Up), width, hidden)?,
         ];
         let down = loader.matrix(role(LayerRole::Down), hidden, width)?;
-        let gate_up = loader.pack(&gate_up, true)?;
+        let gate_up = loader.pack(&gate_up, Packing::Interleaved)?;
         let glu = glu::epilogue(config.glu);
         loader.reserve(&gate_up, glu)?;
         let norm = config.out_norm.then(|| role(LayerRole::FfnOutNorm));

@@ -14,7 +14,7 @@ use crate::model::load_error::LoadError;
 use crate::weights::{ExpertsRole, LayerRole, Role};
 use pd_compute::{
     Backend, DeviceBuffer as _, Epilogue, ExpertBias, ExpertGroups, ExpertMatrices as _,
-    GroupScore, Linear, MoeExperts, MoeFinish, MoeRoute, OpFeature, Routing, Scores,
+    GroupScore, Linear, MoeExperts, MoeFinish, MoeRoute, OpFeature, Packing, Routing, Scores,
 };
 use shared::SharedExpert;
 use stored::StoredExperts;
@@ -105,7 +105,7 @@ impl<B: Backend> MoeLayer<B> {
             config: *config,
             biases: biases.transpose()?,
             choice_bias: choice_bias.transpose()?,
-            router: loader.pack(&[router], false)?,
+            router: loader.pack(&[router], Packing::JOINED)?,
             experts: loader.pack_experts(&stored.sources())?,
             shared: config
                 .shared

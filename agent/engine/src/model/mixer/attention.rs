@@ -10,8 +10,8 @@ use crate::model::kv_pool_spec::{KvGroupSpec, LayerPlace};
 use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Role};
 use pd_compute::{
-    AttnPaged, AttnValues, Backend, DeviceBuffer, Epilogue, KvScales, Linear, OpFeature, QkvPrep,
-    Strided,
+    AttnPaged, AttnValues, Backend, DeviceBuffer, Epilogue, KvScales, Linear, OpFeature, Packing,
+    QkvPrep, Strided,
 };
 
 /// Attention of a layer on a device.
@@ -126,7 +126,7 @@ impl<B: Backend> AttentionLayer<B> {
             place,
             is_window: loader.pool().groups[place.group].window.is_some(),
             kv_scales: loader.kv_scales(layer)?,
-            qkv: loader.pack(&qkv, false)?,
+            qkv: loader.pack(&qkv, Packing::JOINED)?,
             bias: qkv_bias.then(|| loader.joined(&biases)).transpose()?,
             q_norm,
             k_norm,

@@ -10,7 +10,7 @@ use crate::model::load_error::LoadError;
 use crate::model::step::StepStates;
 use crate::weights::{LayerRole, Matrix, Role};
 use pd_compute::{
-    Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, Linear, OpFeature,
+    Backend, CausalConv, DeviceBuffer, Epilogue, GatedNorm, GdnScan, Linear, OpFeature, Packing,
     SHORT_DELTA_KEYS_MAX, Strided,
 };
 
@@ -150,12 +150,12 @@ impl<B: Backend> GatedDeltaLayer<B> {
             config: *config,
             conv_state: loader.pool().state_of(layer, CONV),
             recurrent_state: loader.pool().state_of(layer, RECURRENT),
-            qkvzba: loader.pack(&parts, false)?,
+            qkvzba: loader.pack(&parts, Packing::JOINED)?,
             conv: loader.transposed(role(LayerRole::Conv), qkv_width, config.taps)?,
             decay: loader.mapped(role(LayerRole::ALog), heads, decay)?,
             dt_bias: loader.vector(role(LayerRole::DtBias), heads)?,
             norm: loader.vector(role(LayerRole::DeltaNorm), config.v_dim)?,
-            out: loader.pack(&[out], false)?,
+            out: loader.pack(&[out], Packing::SUMMED)?,
         })
     }
 

@@ -13,7 +13,7 @@ use crate::model::load_error::LoadError;
 use crate::weights::{LayerRole, Matrix, Role};
 use pd_compute::{
     AttnPaged, AttnValues, Backend, Epilogue, HeadLinear, HeadRows, KvScales, Linear, MlaPrep,
-    OpFeature, RmsNorm, WriteMode,
+    OpFeature, Packing, RmsNorm, WriteMode,
 };
 
 /// Of the norms within this kind of attention; the configuration has that of the others.
@@ -113,15 +113,15 @@ impl<B: Backend> Queries<B> {
         let Some(rank) = config.q_lora_rank else {
             let q = loader.matrix(role(LayerRole::Q), width, hidden)?;
             let q = by_halves(config, q);
-            return Ok(Self::Direct(loader.pack(&[q], false)?));
+            return Ok(Self::Direct(loader.pack(&[q], Packing::JOINED)?));
         };
         let a = loader.matrix(role(LayerRole::QA), rank, hidden)?;
         let b = loader.matrix(role(LayerRole::QB), width, rank)?;
         let b = by_halves(config, b);
         Ok(Self::Narrow {
-            a: loader.pack(&[a], false)?,
+            a: loader.pack(&[a], Packing::JOINED)?,
             norm: loader.vector(role(LayerRole::QANorm), rank)?,
-            b: loader.pack(&[b], false)?,
+            b: loader.pack(&[b], Packing::JOINED)?,
         })
     }
 }
@@ -170,10 +170,10 @@ impl<B: Backend> MlaLayer<B> {
             place: loader.pool().pages_of(layer),
             kv_scales: loader.kv_scales(layer)?,
             queries,
-            kv_a: loader.pack(&[kv_a], false)?,
+            kv_a: loader.pack(&[kv_a], Packing::JOINED)?,
             kv_norm: loader.vector(role(LayerRole::KvANorm), rank)?,
-            absorb: loader.pack(&absorb, false)?,
-            values: loader.pack(&values, false)?,
+            absorb: loader.pack(&absorb, Packing::JOINED)?,
+            values: loader.pack(&values, Packing::JOINED)?,
             o: OutLinear::load(loader, o, None, None)?,
         })
     }

@@ -31,6 +31,12 @@ impl DeviceTypes for Paper {
     type Ticket = PaperTicket;
 }
 
+impl WeightMatrix for PaperMatrix {
+    fn k_order(&self) -> KOrder {
+        KOrder::Chain
+    }
+}
+
 impl Matrix for PaperMatrix {
     fn n(&self) -> usize {
         self.0
@@ -137,7 +143,7 @@ impl Backend for Paper {
     fn pack_linear(
         &self,
         parts: &[WeightSource<'_>],
-        _: bool,
+        _: Packing,
     ) -> Result<PaperMatrix, ComputeError> {
         matrix(parts)
     }

@@ -3,7 +3,7 @@
 
 use super::epilogue::{self, BlockRow, OutTile};
 use super::formats::{self, Format, Instantiate};
-use super::{LinearKernels, PanelKernel, Tile, TileKernel, quantized};
+use super::{KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
 use crate::cpu::simd::avx2::Avx2;
 use crate::ops::Epilogue;
 
@@ -26,12 +26,12 @@ pub(super) static KERNELS: LinearKernels = LinearKernels {
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn tile<F: Format, const W: usize, const ROWS: usize>(
     block: *const u8,
-    k: usize,
+    k: KTree,
     x: *const f32,
-    tile: &mut Tile,
+    tiles: &mut TreeTiles,
 ) {
     // SAFETY: by this function's contract.
-    unsafe { F::tile::<Avx2, W, ROWS>(block, k, x, tile) }
+    unsafe { F::tile::<Avx2, W, ROWS>(block, k, x, tiles) }
 }
 
 /// # Safety

@@ -4,9 +4,10 @@
 #![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
 
 use super::quantized::{GROUP_LEN, GROUP_WORDS};
+use super::shares::{KTree, Share, TreeTiles};
 use super::sink::{CodeProduct, Panel, Product};
 use super::walk::{self, CodeWalk, Lanes, Walk};
-use super::{Operand, PanelKernel, Tile, TileKernel};
+use super::{Operand, PanelKernel, TileKernel};
 use crate::cpu::simd::Codes;
 use crate::dtype::WeightFormat;
 use std::marker::PhantomData;
@@ -24,9 +25,9 @@ pub(super) trait Format {
 
     unsafe fn tile<V: Codes, const W: usize, const ROWS: usize>(
         block: *const u8,
-        k: usize,
+        k: KTree,
         x: *const f32,
-        tile: &mut Tile,
+        tiles: &mut TreeTiles,
     );
     unsafe fn panel<V: Codes, const W: usize>(block: *const u8, k: usize, panel: *mut f32);
 }
@@ -84,20 +85,21 @@ impl<F: Walk> Format for Floats<F> {
     #[inline(always)]
     unsafe fn tile<V: Codes, const W: usize, const ROWS: usize>(
         block: *const u8,
-        k: usize,
+        k: KTree,
         x: *const f32,
-        tile: &mut Tile,
+        tiles: &mut TreeTiles,
     ) {
         for lanes in Lanes::all::<V, W>(block) {
-            // SAFETY: by the trait's contract, and as the lanes are in the tile.
-            unsafe {
-                let mut product = Product::<V, W, ROWS>::new(x);
-                F::walk(lanes, k, &mut product);
-                for row in 0..ROWS {
-                    for i in 0..W {
-                        let out = tile[row].as_mut_ptr().add(lanes.lane + i * V::LANES);
-                        product.sums[row][i].store(out);
+            for Share { ks, pairs } in k.shares() {
+                let to = pairs.start;
+                // SAFETY: by the trait's contract, and as the lanes are in each tile.
+                unsafe {
+                    let mut product = Product::<V, W, ROWS>::new(x.add(ks.start * ROWS));
+                    F::walk(lanes, ks, &mut product);
+                    for pair in pairs.rev() {
+                        product.add(&tiles.0[pair], lanes.lane);
                     }
+                    product.store(&mut tiles.0[to], lanes.lane);
                 }
             }
         }
@@ -109,7 +111,7 @@ impl<F: Walk> Format for Floats<F> {
             // SAFETY: by the trait's contract.
             unsafe {
                 let next = panel.add(lanes.lane);
-                F::walk::<V, W>(lanes, k, &mut Panel { next });
+                F::walk::<V, W>(lanes, 0..k, &mut Panel { next });
             }
         }
     }
@@ -124,21 +126,26 @@ impl<F: CodeWalk> Format for Integers<F> {
     #[inline(always)]
     unsafe fn tile<V: Codes, const W: usize, const ROWS: usize>(
         block: *const u8,
-        k: usize,
+        k: KTree,
         x: *const f32,
-        tile: &mut Tile,
+        tiles: &mut TreeTiles,
     ) {
-        tile[..ROWS].as_flattened_mut().fill(0.0);
-        let tile = tile.as_flattened_mut().as_mut_ptr();
-        for group in 0..k / GROUP_LEN {
-            for lanes in Lanes::all::<V, W>(block) {
-                // SAFETY: by the trait's contract, and as the lanes are in the tile.
-                unsafe {
-                    let x = x.add(group * GROUP_WORDS * ROWS);
-                    let mut product = CodeProduct::<V, W, ROWS>::new(x, tile.add(lanes.lane));
-                    F::walk(lanes, group, &mut product);
+        for Share { ks, pairs } in k.shares() {
+            let sums = tiles.0[pairs.end][..ROWS].as_flattened_mut();
+            sums.fill(0.0);
+            let tile = sums.as_mut_ptr();
+            for group in ks.start / GROUP_LEN..ks.end / GROUP_LEN {
+                for lanes in Lanes::all::<V, W>(block) {
+                    // SAFETY: by the trait's contract, and as the lanes are in the tile.
+                    unsafe {
+                        let x = x.add(group * GROUP_WORDS * ROWS);
+                        let mut product = CodeProduct::<V, W, ROWS>::new(x, tile.add(lanes.lane));
+                        F::walk(lanes, group, &mut product);
+                    }
                 }
             }
+            // SAFETY: the caller has the instruction set.
+            unsafe { tiles.add::<V, ROWS>(pairs) };
         }
     }
 

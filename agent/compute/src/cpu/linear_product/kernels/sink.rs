@@ -2,6 +2,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "see `super::walk`")]
 
+use super::Tile;
 use crate::cpu::pack::BLOCK_LANES;
 use crate::cpu::simd::{Codes, Simd};
 
@@ -57,6 +58,33 @@ impl<V: Simd, const W: usize, const ROWS: usize> Product<V, W, ROWS> {
         // SAFETY: the caller has the instruction set.
         let sums = unsafe { [[V::splat(0.0); W]; ROWS] };
         Self { sums, x }
+    }
+
+    /// Adds its sums to those of a tile, from a lane on.
+    #[inline(always)]
+    pub(super) unsafe fn add(&mut self, tile: &Tile, lane: usize) {
+        for row in 0..ROWS {
+            for i in 0..W {
+                // SAFETY: the caller has the instruction set, and the tile has the lanes.
+                self.sums[row][i] = unsafe {
+                    V::load(tile[row].as_ptr().add(lane + i * V::LANES)).add(self.sums[row][i])
+                };
+            }
+        }
+    }
+
+    /// Writes its sums to a tile, from a lane on.
+    #[inline(always)]
+    pub(super) unsafe fn store(&self, tile: &mut Tile, lane: usize) {
+        for row in 0..ROWS {
+            for i in 0..W {
+                // SAFETY: as above.
+                unsafe {
+                    let out = tile[row].as_mut_ptr().add(lane + i * V::LANES);
+                    self.sums[row][i].store(out);
+                }
+            }
+        }
     }
 }
 

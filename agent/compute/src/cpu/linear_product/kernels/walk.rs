@@ -16,6 +16,7 @@ use crate::cpu::simd::Codes;
 use crate::quant::E2M1_TWICE;
 pub(super) use codes::{CodeWalk, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use codes::{products, take_nibbles, times};
+use std::ops::Range;
 
 /// The lanes `[lane, lane + W · V::LANES)` of a packed block.
 #[derive(Clone, Copy)]
@@ -27,10 +28,14 @@ pub(super) struct Lanes {
 /// A packed format.
 ///
 /// # Safety
-/// `lanes` are in a packed block of this format for rows of `k` values, and the processor has the
-/// instruction set of `V`.
+/// `lanes` are in a packed block of this format for rows that have the k of `ks`, which begin with a pair in BF16 and
+/// with a group in MXFP4. The processor has the instruction set of `V`.
 pub(super) trait Walk {
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>);
+    unsafe fn walk<V: Codes, const W: usize>(
+        lanes: Lanes,
+        ks: Range<usize>,
+        sink: &mut impl Sink<V, W>,
+    );
 }
 
 pub(super) struct F32;
@@ -121,9 +126,13 @@ impl Lanes {
 
 impl Walk for F32 {
     #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for i in 0..k {
-            // SAFETY: row `i` of `k` rows of 32 f32.
+    unsafe fn walk<V: Codes, const W: usize>(
+        lanes: Lanes,
+        ks: Range<usize>,
+        sink: &mut impl Sink<V, W>,
+    ) {
+        for i in ks {
+            // SAFETY: row `i` of a row of 32 f32 for each k.
             unsafe { sink.take(lanes.f32(i * FLOATS)) };
         }
     }
@@ -131,9 +140,13 @@ impl Walk for F32 {
 
 impl Walk for F16 {
     #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for i in 0..k {
-            // SAFETY: row `i` of `k` rows of 32 f16.
+    unsafe fn walk<V: Codes, const W: usize>(
+        lanes: Lanes,
+        ks: Range<usize>,
+        sink: &mut impl Sink<V, W>,
+    ) {
+        for i in ks {
+            // SAFETY: row `i` of a row of 32 f16 for each k.
             unsafe { sink.take(lanes.f16(i * HALVES)) };
         }
     }
@@ -141,9 +154,13 @@ impl Walk for F16 {
 
 impl Walk for Bf16 {
     #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for pair in 0..k.div_ceil(2) {
-            // SAFETY: row `pair` of ⌈k / 2⌉ rows of 32 words.
+    unsafe fn walk<V: Codes, const W: usize>(
+        lanes: Lanes,
+        ks: Range<usize>,
+        sink: &mut impl Sink<V, W>,
+    ) {
+        for pair in ks.start / 2..ks.end.div_ceil(2) {
+            // SAFETY: row `pair` of a row of 32 words for each two k.
             unsafe {
                 let words = lanes.words::<V, W>(pair * WORDS);
                 let mut weights = [V::splat(0.0); W];
@@ -151,7 +168,7 @@ impl Walk for Bf16 {
                     weights[i] = V::bf16_low(words[i]);
                 }
                 sink.take(weights);
-                if pair * 2 + 1 < k {
+                if pair * 2 + 1 < ks.end {
                     for i in 0..W {
                         weights[i] = V::bf16_high(words[i]);
                     }
@@ -164,32 +181,41 @@ impl Walk for Bf16 {
 
 impl Walk for F8E4M3 {
     #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
+    unsafe fn walk<V: Codes, const W: usize>(
+        lanes: Lanes,
+        ks: Range<usize>,
+        sink: &mut impl Sink<V, W>,
+    ) {
         // SAFETY: a packed block begins with this number, which is 1 at least.
         let scale_len = unsafe { lanes.block.cast::<usize>().read_unaligned() };
-        let (mut at, mut left) = (F8_HEADER, k);
-        while left > 0 {
-            let len = left.min(scale_len);
-            // SAFETY: the next group: a row of scales, `len` rows of bytes.
+        let mut k = ks.start;
+        while k < ks.end {
+            let (group, first) = (k / scale_len, k % scale_len);
+            let end = scale_len.min(first + ks.end - k);
+            let at = F8_HEADER + group * (FLOATS + scale_len * BLOCK_LANES);
+            // SAFETY: a group behind whole ones: a row of scales, and `end` rows of bytes at least.
             unsafe {
                 let scales = lanes.f32::<V, W>(at);
-                for i in 0..len {
+                for i in first..end {
                     let values = lanes.f8(at + FLOATS + i * BLOCK_LANES);
                     sink.take(products(scales, values));
                 }
             }
-            at += FLOATS + len * BLOCK_LANES;
-            left -= len;
+            k += end - first;
         }
     }
 }
 
 impl Walk for Mxfp4 {
     #[inline(always)]
-    unsafe fn walk<V: Codes, const W: usize>(lanes: Lanes, k: usize, sink: &mut impl Sink<V, W>) {
-        for group in 0..k / 32 {
+    unsafe fn walk<V: Codes, const W: usize>(
+        lanes: Lanes,
+        ks: Range<usize>,
+        sink: &mut impl Sink<V, W>,
+    ) {
+        for group in ks.start / 32..ks.end / 32 {
             let group = group * MXFP4_GROUP;
-            // SAFETY: one of k / 32 groups: a row of scales, four rows of words.
+            // SAFETY: a group of 32 k: a row of scales, four rows of words.
             unsafe {
                 let scales = times(lanes.bf16(group), 0.5);
                 let mut scaled = Scaled { scales, sink };

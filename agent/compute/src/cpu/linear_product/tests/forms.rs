@@ -1,10 +1,12 @@
 //! Biases, and epilogues beyond those of a dense decoder.
 
-use super::{Matrix, assert_same_bits, isas, mk_values, run_with};
+use super::{Matrix, assert_same_bits, isas, mk_values, run, run_with};
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::{PackedLinear, serially};
 use crate::dtype::{ComputeDtype, WeightFormat};
+use crate::k_order::Packing;
 use crate::ops::Epilogue;
+use crate::weight::WeightSource;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
@@ -51,7 +53,12 @@ fn every_epilogue_comes_after_the_bias() {
         let joins = epilogue.joins_pairs();
         let sources = parts.each_ref().map(Matrix::source);
         let sources = if joins { &sources[..] } else { &sources[..1] };
-        let weight = PackedLinear::pack(sources, joins, ComputeDtype::F32, &serially)
+        let packing = if joins {
+            Packing::Interleaved
+        } else {
+            Packing::JOINED
+        };
+        let weight = PackedLinear::pack(sources, packing, ComputeDtype::F32, &serially)
             .expect("matrices that fit");
         let bias = mk_values(N * sources.len(), &mut rng);
         for rows in [1, 7, 30] {
@@ -82,12 +89,54 @@ fn every_epilogue_comes_after_the_bias() {
 fn a_bias_of_zeros_changes_nothing() {
     let mut rng = StdRng::seed_from_u64(6);
     let matrix = Matrix::mk(WeightFormat::Q8_0, N, K, &mut rng);
-    let weight = PackedLinear::pack(&[matrix.source()], false, ComputeDtype::F32, &serially)
-        .expect("a matrix that fits");
+    let weight = PackedLinear::pack(
+        &[matrix.source()],
+        Packing::JOINED,
+        ComputeDtype::F32,
+        &serially,
+    )
+    .expect("a matrix that fits");
     let x = mk_values(20 * K, &mut rng);
     for isa in isas() {
         let with = run_with(&weight, &x, 20, Some(&[0.0; N]), Epilogue::Store, isa);
         let without = run_with(&weight, &x, 20, None, Epilogue::Store, isa);
         assert_same_bits(&format!("{isa:?}"), &with, &without);
     }
+}
+
+#[test]
+fn a_residual_is_added_once_to_the_finished_sum() {
+    let mut rng = StdRng::seed_from_u64(3);
+    let matrix = Matrix::mk(WeightFormat::Q4_1, 45, 64, &mut rng);
+    let x = mk_values(30 * 64, &mut rng);
+    let weight = PackedLinear::pack(
+        &[matrix.source()],
+        Packing::JOINED,
+        ComputeDtype::F32,
+        &serially,
+    )
+    .expect("a matrix that fits");
+    for isa in isas() {
+        let stored = run(&weight, &x, 30, Epilogue::Store, isa, 2);
+        let expected: Vec<f32> = stored.iter().map(|y| 0.25 + y).collect();
+        let added = run(&weight, &x, 30, Epilogue::AddResidual, isa, 2);
+        assert_same_bits(&format!("{isa:?}"), &added, &expected);
+    }
+}
+
+#[test]
+#[should_panic(expected = "gate and up are joined where the weight interleaves them")]
+fn swiglu_of_a_plain_weight_is_refused() {
+    let bytes = [0; 8];
+    let source = WeightSource {
+        name: "w",
+        format: WeightFormat::F32,
+        n: 2,
+        k: 1,
+        bytes: &bytes,
+        scales: &[],
+    };
+    let weight = PackedLinear::pack(&[source], Packing::JOINED, ComputeDtype::F32, &serially)
+        .expect("a matrix that fits");
+    run(&weight, &[1.0], 1, Epilogue::SwiGlu, Isa::Scalar, 1);
 }

@@ -3,11 +3,13 @@
 use super::{FORMATS, Matrix, assert_same_bits, isas, mk_values, rounds_activations, run};
 use crate::cpu::pack::{PackedLinear, serially};
 use crate::dtype::{ComputeDtype, WeightFormat};
+use crate::k_order::Packing;
 use crate::ops::Epilogue;
 use crate::quant;
 use crate::weight::StoredRow;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use std::ops::Range;
 
 const K: usize = 512;
 const N: usize = 40;
@@ -24,15 +26,18 @@ fn quantized(x: &[f32]) -> (f32, Vec<f64>) {
     clippy::cast_possible_truncation,
     reason = "rounded to f32, as documented"
 )]
-pub(super) fn dot(row: &StoredRow<'_>, x: &[f32]) -> f32 {
+pub(super) fn dot(row: &StoredRow<'_>, x: &[f32], ks: &Range<usize>) -> f32 {
     let format = row.format;
     let sub_len = quant::sub_block_len(format);
     let mut codes = vec![0; format.block_len()];
     let mut sum = 0.0_f32;
     let blocks = row.bytes.chunks_exact(format.block_bytes());
-    for (block, x) in blocks.zip(x.chunks_exact(format.block_len())) {
+    for (i, (block, x)) in blocks.zip(x.chunks_exact(format.block_len())).enumerate() {
         quant::read_codes(format, block, &mut codes);
         for (group, (x, codes)) in x.chunks_exact(32).zip(codes.chunks_exact(32)).enumerate() {
+            if !ks.contains(&(i * format.block_len() + group * 32)) {
+                continue;
+            }
             let (scale, integers) = quantized(x);
             let subs = integers
                 .chunks_exact(sub_len)
@@ -60,8 +65,13 @@ fn formats_with_codes() -> impl Iterator<Item = WeightFormat> {
 }
 
 fn pack(matrix: &Matrix) -> PackedLinear {
-    PackedLinear::pack(&[matrix.source()], false, ComputeDtype::F32, &serially)
-        .expect("a matrix that fits")
+    PackedLinear::pack(
+        &[matrix.source()],
+        Packing::JOINED,
+        ComputeDtype::F32,
+        &serially,
+    )
+    .expect("a matrix that fits")
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use crate::cpu::Isa;
 use crate::cpu::backend::tests::{floats, isas, mk_backend, noise_floats, read_floats};
 use crate::dtype::WeightFormat;
+use crate::k_order::Packing;
 use crate::ops::{Backend, HeadLinear, HeadRows};
 use crate::weight::WeightSource;
 
@@ -66,7 +67,7 @@ fn product(isa: Isa, threads: usize, rows: std::ops::Range<usize>) -> Vec<f32> {
             values: &floats(&backend, &x),
             head_stride: x_stride,
         },
-        weight: &backend.pack_linear(&parts, false).unwrap(),
+        weight: &backend.pack_linear(&parts, Packing::JOINED).unwrap(),
         heads,
         out: HeadRows {
             values: &out,

@@ -6,7 +6,7 @@ use crate::model::decoder::loader::Loader;
 use crate::model::decoder::workspace::ExpertSpace;
 use crate::model::load_error::LoadError;
 use crate::weights::{ExpertRole, LayerRole, Role};
-use pd_compute::{Backend, Epilogue, Linear, SharedRows};
+use pd_compute::{Backend, Epilogue, Linear, Packing, SharedRows};
 
 /// A shared expert on a device.
 #[derive(Debug)]
@@ -39,12 +39,14 @@ impl<B: Backend> SharedExpert<B> {
         } else {
             None
         };
-        let gate_up = loader.pack(&gate_up, true)?;
+        let gate_up = loader.pack(&gate_up, Packing::Interleaved)?;
         loader.reserve(&gate_up, Epilogue::SwiGlu)?;
         Ok(Self {
             gate_up,
-            down: loader.pack(&[down], false)?,
-            gate: gate.map(|gate| loader.pack(&[gate], false)).transpose()?,
+            down: loader.pack(&[down], Packing::SUMMED)?,
+            gate: gate
+                .map(|gate| loader.pack(&[gate], Packing::JOINED))
+                .transpose()?,
         })
     }
 
