@@ -49,7 +49,7 @@ struct Writer {
     room: Arc<Room>,
     regions: Vec<Region>,
     stream: Stream,
-    reader: tokio::net::TcpStream,
+    reader: crate::net::TcpStream,
 }
 
 impl Writer {
@@ -150,7 +150,7 @@ fn mk_peer(metrics: &TransferMetrics) -> OutboundPeer {
 }
 
 /// Payload and trailer of the next frame.
-async fn read_frame(reader: &mut tokio::net::TcpStream) -> (Vec<u8>, u8) {
+async fn read_frame(reader: &mut crate::net::TcpStream) -> (Vec<u8>, u8) {
     let mut header = [0; HEADER_BYTES];
     reader.read_exact(&mut header).await.unwrap();
     let header = FrameHeader::decode(&header).unwrap();
