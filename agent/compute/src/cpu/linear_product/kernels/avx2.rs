@@ -1,5 +1,5 @@
-//! Register tiles of up to 6 × 16, two side by side in a block: 12 of the 16 registers are sums. One
-//! row takes a whole block at once, since two chains of additions would wait for each other.
+//! Register tiles of up to 6 × 16, two side by side in a block: 12 of the 16 registers are sums. One row or two
+//! take a whole block at once, since fewer than eight chains of additions would wait for each other.
 
 use super::epilogue::{self, BlockRow, OutTile};
 use super::formats::{self, Format, Instantiate};
@@ -14,7 +14,7 @@ struct Kernels;
 
 pub(super) static KERNELS: LinearKernels = LinearKernels {
     tile_rows: &[1, 2, 4, 6],
-    direct_rows: 4,
+    direct_rows: 8,
     direct_code_rows: 12,
     of: formats::kernels::<Kernels>,
     quantize,
@@ -61,7 +61,7 @@ impl Instantiate for Kernels {
     fn tile<F: Format>(rows: usize) -> TileKernel {
         match rows {
             1 => tile::<F, 4, 1>,
-            2 => tile::<F, WIDTH, 2>,
+            2 => tile::<F, 4, 2>,
             4 => tile::<F, WIDTH, 4>,
             // Codes take registers, too, where they are expanded.
             6 if F::EXPANDS => tile::<F, 1, 6>,

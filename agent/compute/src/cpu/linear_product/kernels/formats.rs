@@ -8,6 +8,7 @@ use super::shares::{KTree, Share, TreeTiles};
 use super::sink::{CodeProduct, Panel, Product};
 use super::walk::{self, CodeWalk, Lanes, Walk};
 use super::{Operand, PanelKernel, TileKernel};
+use crate::cpu::pack::BLOCK_LANES;
 use crate::cpu::simd::Codes;
 use crate::dtype::WeightFormat;
 use std::marker::PhantomData;
@@ -89,19 +90,29 @@ impl<F: Walk> Format for Floats<F> {
         x: *const f32,
         tiles: &mut TreeTiles,
     ) {
-        for lanes in Lanes::all::<V, W>(block) {
-            for Share { ks, pairs } in k.shares() {
-                let to = pairs.start;
-                // SAFETY: by the trait's contract, and as the lanes are in each tile.
-                unsafe {
-                    let mut product = Product::<V, W, ROWS>::new(x.add(ks.start * ROWS));
-                    F::walk(lanes, ks, &mut product);
-                    for pair in pairs.rev() {
-                        product.add(&tiles.0[pair], lanes.lane);
+        let at_a_time = match W * V::LANES {
+            BLOCK_LANES => usize::MAX,
+            _ => F::K_AT_A_TIME,
+        };
+        for Share { ks, pairs } in k.shares() {
+            let sums = &mut tiles.0[pairs.end];
+            let first = ks.start;
+            let starts = ks.clone().step_by(at_a_time);
+            for ks in starts.map(|start| start..ks.end.min(start.saturating_add(at_a_time))) {
+                for lanes in Lanes::all::<V, W>(block) {
+                    // SAFETY: by the trait's contract, and as the lanes are in the tile.
+                    unsafe {
+                        let mut product = Product::<V, W, ROWS>::new(x.add(ks.start * ROWS));
+                        if ks.start > first {
+                            product.load(sums, lanes.lane);
+                        }
+                        F::walk(lanes, ks.clone(), &mut product);
+                        product.store(sums, lanes.lane);
                     }
-                    product.store(&mut tiles.0[to], lanes.lane);
                 }
             }
+            // SAFETY: the caller has the instruction set.
+            unsafe { tiles.add::<V, ROWS>(pairs) };
         }
     }
 

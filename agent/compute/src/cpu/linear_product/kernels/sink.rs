@@ -60,15 +60,13 @@ impl<V: Simd, const W: usize, const ROWS: usize> Product<V, W, ROWS> {
         Self { sums, x }
     }
 
-    /// Adds its sums to those of a tile, from a lane on.
+    /// Goes on from the sums of a tile, from a lane on.
     #[inline(always)]
-    pub(super) unsafe fn add(&mut self, tile: &Tile, lane: usize) {
+    pub(super) unsafe fn load(&mut self, tile: &Tile, lane: usize) {
         for row in 0..ROWS {
             for i in 0..W {
                 // SAFETY: the caller has the instruction set, and the tile has the lanes.
-                self.sums[row][i] = unsafe {
-                    V::load(tile[row].as_ptr().add(lane + i * V::LANES)).add(self.sums[row][i])
-                };
+                self.sums[row][i] = unsafe { V::load(tile[row].as_ptr().add(lane + i * V::LANES)) };
             }
         }
     }

@@ -31,6 +31,9 @@ pub(super) struct Lanes {
 /// `lanes` are in a packed block of this format for rows that have the k of `ks`, which begin with a pair in BF16 and
 /// with a group in MXFP4. The processor has the instruction set of `V`.
 pub(super) trait Walk {
+    /// Whole pairs and groups. A tile takes so much of all lanes before the next k: a block is one stream from memory.
+    const K_AT_A_TIME: usize = 64;
+
     unsafe fn walk<V: Codes, const W: usize>(
         lanes: Lanes,
         ks: Range<usize>,
@@ -125,6 +128,9 @@ impl Lanes {
 }
 
 impl Walk for F32 {
+    /// Mostly panels, which are in the cache.
+    const K_AT_A_TIME: usize = usize::MAX;
+
     #[inline(always)]
     unsafe fn walk<V: Codes, const W: usize>(
         lanes: Lanes,
