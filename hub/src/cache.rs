@@ -49,7 +49,7 @@ pub(crate) struct RepoCache {
 
 /// The one right to write a blob. The kernel takes it back when its process ends, however it ends.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "held until it is dropped")] File);
+pub(crate) struct Lock(File);
 
 /// The hub's folder of a user: `HF_HOME`, by default `~/.cache/huggingface`.
 pub(crate) fn home() -> Option<PathBuf> {
@@ -58,6 +58,16 @@ pub(crate) fn home() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(given("HOME")?).join(".cache"));
     let by_default = || Some(cache().or_else(home)?.join("huggingface"));
     given("HF_HOME").map(PathBuf::from).or_else(by_default)
+}
+
+// === impl Lock ===
+
+impl Drop for Lock {
+    /// Closing would not do: a process that was started meanwhile has the descriptor, too, until it runs its program.
+    fn drop(&mut self) {
+        // An error would mean that no lock is held.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 // === impl Cache ===
@@ -361,3 +371,6 @@ fn write_whole(path: &Path, text: &str) -> Result<(), HubError> {
     });
     written.map_err(HubError::file("write", path))
 }
+
+#[cfg(test)]
+mod tests;
