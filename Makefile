@@ -63,10 +63,6 @@ tidy: rust ## Format and tidy rules (words, links, imports, lengths)
 lint: tidy cxx ## Tidy, and clippy without warnings
 	PDSERVE_NVCC=$$(scripts/cuda-toolkit.sh $(CACHE)) scripts/cargo-tests.sh clippy --workspace --all-targets --all-features -- -D warnings
 
-.PHONY: lint-libtorch
-lint-libtorch: rust ## Clippy on what LINTED=1 does not compile, because it links to libtorch
-	$(TESTS) clippy -p pd-compute-proof --all-targets --features pd-compute-proof/tch,pd-compute/tch-unlinked -- -D warnings
-
 .PHONY: e2e
 e2e: binaries model ## Processes on loopback: equality, faults, bad input, reconcile
 	@# A fleet wants both cores, so one test at a time.

@@ -149,7 +149,7 @@ FAMILIES = {
         transformers.Qwen3NextConfig,
         experts(**HYBRID, rms_norm_eps=GROSS_EPS, shared_expert_intermediate_size=24, norm_topk_prob=True,
                 rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)),
-        seed=6,
+        seed=6, draft="qwen",
     ),
     "qwen3_5": Family(
         transformers.Qwen3_5TextConfig,

@@ -192,14 +192,17 @@ fn libtorch_matches_transformers_in_prefill_and_cached_steps() {
     for (model, bounds) in [
         ("tiny-llama", &all[..]),
         ("tiny-gemma3", &all),
+        ("tiny-mistral", &all),
         ("tiny-qwen2", &all),
         ("tiny-qwen3", &all),
         // In bfloat16, rows go to other experts, and eight layers with states round twice as much.
         ("tiny-qwen3-5", &all[..1]),
         ("tiny-qwen3-moe", &all[..1]),
         ("tiny-qwen3-5-moe", &all[..1]),
+        ("tiny-qwen3-next", &all[..1]),
         ("tiny-deepseek-v2", &all[..1]),
         ("tiny-deepseek-v3", &all[..1]),
+        ("tiny-gpt-oss", &all[..1]),
     ] {
         let file = format!("{model}/golden.safetensors");
         for &(dtype, bound) in bounds {
