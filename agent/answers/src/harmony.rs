@@ -1,0 +1,144 @@
+//! Channels: the form of gpt-oss, in which each message says what it is.
+//!
+//! Source: OpenAI's "harmony response format". A message is `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL
+//! <|constrain|>TYPE<|message|>CONTENT<|end|>`; the template has written the first role. What is on the channel `analysis`
+//! is reasoning, what goes to `functions.NAME` is a call, all else is text.
+
+use crate::marks::{Found, find};
+use crate::{Piece, put};
+
+/// Longest header of a message; beyond it, an answer has none.
+const HEADER_BYTES_MAX: usize = 512;
+
+const START: &str = "<|start|>";
+const CHANNEL: &str = "<|channel|>";
+const MESSAGE: &str = "<|message|>";
+const END: &str = "<|end|>";
+const CALL: &str = "<|call|>";
+const RETURN: &str = "<|return|>";
+
+#[derive(Debug, Default)]
+pub(crate) struct Harmony {
+    at: At,
+    /// Text that is not sure yet.
+    input: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Header,
+    Reasoning,
+    Text,
+    /// A call's arguments, and whether there are some.
+    Arguments {
+        begun: bool,
+    },
+}
+
+// === impl Harmony ===
+
+impl Harmony {
+    pub(crate) fn push(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+        self.input.push_str(text);
+        while self.step(pieces) {}
+    }
+
+    pub(crate) fn end(&mut self, pieces: &mut Vec<Piece>) {
+        let rest = std::mem::take(&mut self.input);
+        match self.at {
+            At::Header if rest.contains(CHANNEL) => {}
+            At::Header => put(pieces, Piece::Text(rest)),
+            At::Reasoning | At::Text | At::Arguments { .. } => self.show(&rest, pieces),
+        }
+    }
+
+    /// Goes on to the next mark; `false` when more text is needed.
+    fn step(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        match self.at {
+            At::Header => self.header(pieces),
+            At::Reasoning | At::Text | At::Arguments { .. } => self.content(pieces),
+        }
+    }
+
+    fn header(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let marks = [MESSAGE, START, END, CALL, RETURN];
+        match find(&self.input, &marks) {
+            Found::Mark { at, mark } => {
+                let header: String = self.input.drain(..at).collect();
+                self.input.drain(..marks[mark].len());
+                if mark == 0 {
+                    self.message(&header, pieces);
+                } else if !header.contains(CHANNEL) {
+                    put(pieces, Piece::Text(header));
+                }
+                true
+            }
+            Found::Nothing { free } if free > HEADER_BYTES_MAX => {
+                self.at = At::Text;
+                true
+            }
+            Found::Nothing { .. } => false,
+        }
+    }
+
+    /// A message begins.
+    fn message(&mut self, header: &str, pieces: &mut Vec<Piece>) {
+        let word_behind = |mark: &str| {
+            let (_, rest) = header.split_once(mark)?;
+            let end = rest.find(|c: char| c.is_whitespace() || c == '<');
+            Some(&rest[..end.unwrap_or(rest.len())])
+        };
+        let recipient = word_behind("to=").filter(|to| !["", "user", "assistant"].contains(to));
+        self.at = match (recipient, word_behind(CHANNEL)) {
+            (Some(tool), _) => {
+                let name = tool.strip_prefix("functions.").unwrap_or(tool);
+                pieces.push(Piece::Call {
+                    name: name.to_owned(),
+                    id: None,
+                });
+                At::Arguments { begun: false }
+            }
+            (None, Some("analysis")) => At::Reasoning,
+            (None, _) => At::Text,
+        };
+    }
+
+    fn content(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let marks = [END, CALL, RETURN, START, CHANNEL];
+        let (len, mark) = match find(&self.input, &marks) {
+            Found::Mark { at, mark } => (at, Some(marks[mark])),
+            Found::Nothing { free } => (free, None),
+        };
+        let more: String = self.input.drain(..len).collect();
+        self.show(&more, pieces);
+        let Some(mark) = mark else { return false };
+        if self.at == (At::Arguments { begun: false }) {
+            put(pieces, Piece::Arguments("{}".to_owned()));
+        }
+        // A channel's mark is part of the header that it begins.
+        if mark != CHANNEL {
+            self.input.drain(..mark.len());
+        }
+        self.at = At::Header;
+        true
+    }
+
+    fn show(&mut self, more: &str, pieces: &mut Vec<Piece>) {
+        if more.is_empty() {
+            return;
+        }
+        let more = more.to_owned();
+        put(
+            pieces,
+            match &mut self.at {
+                At::Reasoning => Piece::Reasoning(more),
+                At::Header | At::Text => Piece::Text(more),
+                At::Arguments { begun } => {
+                    *begun = true;
+                    Piece::Arguments(more)
+                }
+            },
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! The forms in which families write calls of tools.
+
+use crate::Piece;
+use crate::keyed::{Keyed, KeyedForm};
+use crate::marked::{CallForm, Marked, MarkedForm};
+use crate::pythonic::Pythonic;
+use crate::reasoning::UnknownForm;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fmt::{self, Debug};
+use std::str::FromStr;
+
+/// How a family writes calls, under the names of SGLang's `--tool-call-parser`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolForm {
+    /// `<tool_call>{"name": …, "arguments": {…}}</tool_call>`: Qwen2.5, Qwen3, Hermes.
+    Qwen25,
+    Hermes,
+    /// `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`: Qwen3-Coder, Qwen3.5.
+    Qwen3Coder,
+    /// `{"name": …, "parameters": {…}}`, behind `<|python_tag|>` or as the whole answer.
+    Llama3,
+    /// `[TOOL_CALLS] [{"name": …, "arguments": {…}}]`, or `[TOOL_CALLS]NAME[ARGS]{…}`.
+    Mistral,
+    /// `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME`, then the arguments in a fence.
+    DeepseekV3,
+    /// `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`.
+    DeepseekV31,
+    /// `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>`.
+    Glm45,
+    /// `<|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{…}<|tool_call_end|>`.
+    KimiK2,
+    /// `[NAME(KEY=VALUE, …), …]`, in Python's literals: Llama 3.2 and 4.
+    Pythonic,
+    /// Channels of gpt-oss.
+    Harmony,
+}
+
+/// Reads calls out of the text of one answer.
+pub(crate) trait ToolReader: Debug + Send {
+    fn push(&mut self, text: &str, pieces: &mut Vec<Piece>);
+    fn end(&mut self, pieces: &mut Vec<Piece>);
+}
+
+/// What the values of tools' parameters are, for forms that write all of them as text.
+#[derive(Clone, Debug, Default)]
+pub struct ToolTypes {
+    parameters: HashMap<(String, String), Value>,
+}
+
+/// How a value that was written as text becomes JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// A string; or null, where that is among its types.
+    Text { or_null: bool },
+    /// JSON, and a string where it is none.
+    Json,
+}
+
+// === impl ToolForm ===
+
+impl ToolForm {
+    pub const ALL: [Self; 11] = [
+        Self::Qwen25,
+        Self::Hermes,
+        Self::Qwen3Coder,
+        Self::Llama3,
+        Self::Mistral,
+        Self::DeepseekV3,
+        Self::DeepseekV31,
+        Self::Glm45,
+        Self::KimiK2,
+        Self::Pythonic,
+        Self::Harmony,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Qwen25 => "qwen25",
+            Self::Hermes => "hermes",
+            Self::Qwen3Coder => "qwen3_coder",
+            Self::Llama3 => "llama3",
+            Self::Mistral => "mistral",
+            Self::DeepseekV3 => "deepseekv3",
+            Self::DeepseekV31 => "deepseekv31",
+            Self::Glm45 => "glm45",
+            Self::KimiK2 => "kimi_k2",
+            Self::Pythonic => "pythonic",
+            Self::Harmony => "gpt-oss",
+        }
+    }
+
+    /// # Panics
+    /// Channels are read by [`Harmony`](crate::harmony::Harmony).
+    pub(crate) fn reader(self, types: ToolTypes) -> Box<dyn ToolReader> {
+        let marked = match self {
+            Self::Qwen25 | Self::Hermes => &HERMES,
+            Self::Llama3 => &LLAMA3,
+            Self::Mistral => &MISTRAL,
+            Self::DeepseekV3 => &DEEPSEEK_V3,
+            Self::DeepseekV31 => &DEEPSEEK_V31,
+            Self::KimiK2 => &KIMI_K2,
+            Self::Qwen3Coder => return Box::new(Keyed::new(&QWEN3_CODER, types)),
+            Self::Glm45 => return Box::new(Keyed::new(&GLM45, types)),
+            Self::Pythonic => return Box::new(Pythonic::default()),
+            Self::Harmony => unreachable!("channels have a reader of their own"),
+        };
+        Box::new(Marked::new(marked))
+    }
+}
+
+impl fmt::Display for ToolForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ToolForm {
+    type Err = UnknownForm;
+
+    fn from_str(given: &str) -> Result<Self, UnknownForm> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|form| form.name() == given)
+            .ok_or_else(|| UnknownForm {
+                given: given.to_owned(),
+                what: "tool call parser",
+                known: Self::ALL.map(Self::name).join(", "),
+            })
+    }
+}
+
+// === the forms ===
+
+static HERMES: MarkedForm = MarkedForm {
+    begin: "<tool_call>",
+    opens: &[],
+    closes: &["</tool_call>"],
+    call: CallForm::Object { between: "" },
+    may_be_bare: false,
+};
+
+static LLAMA3: MarkedForm = MarkedForm {
+    begin: "<|python_tag|>",
+    opens: &[],
+    closes: &["<|eom_id|>"],
+    call: CallForm::Object { between: ";" },
+    may_be_bare: true,
+};
+
+static MISTRAL: MarkedForm = MarkedForm {
+    begin: "[TOOL_CALLS]",
+    opens: &[],
+    closes: &[],
+    call: CallForm::Either {
+        between: "[],",
+        header_end: "[ARGS]",
+        name: |header| match header.split_once("[CALL_ID]") {
+            Some((name, id)) => (name, Some(id)),
+            None => (header, None),
+        },
+    },
+    may_be_bare: false,
+};
+
+static DEEPSEEK_V3: MarkedForm = MarkedForm {
+    begin: "<｜tool▁call▁begin｜>",
+    opens: &["<｜tool▁calls▁begin｜>"],
+    closes: &["```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
+    call: CallForm::Header {
+        end: "```json",
+        name: |header| match header.split_once("<｜tool▁sep｜>") {
+            Some((_, name)) => (name, None),
+            None => (header, None),
+        },
+    },
+    may_be_bare: false,
+};
+
+static DEEPSEEK_V31: MarkedForm = MarkedForm {
+    begin: "<｜tool▁call▁begin｜>",
+    opens: &["<｜tool▁calls▁begin｜>"],
+    closes: &["<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
+    call: CallForm::Header {
+        end: "<｜tool▁sep｜>",
+        name: |header| (header, None),
+    },
+    may_be_bare: false,
+};
+
+static KIMI_K2: MarkedForm = MarkedForm {
+    begin: "<|tool_call_begin|>",
+    opens: &["<|tool_calls_section_begin|>"],
+    closes: &["<|tool_call_end|>", "<|tool_calls_section_end|>"],
+    call: CallForm::Header {
+        end: "<|tool_call_argument_begin|>",
+        name: |header| {
+            let name = header.trim();
+            let name = name.strip_prefix("functions.").unwrap_or(name);
+            let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
+            (name, Some(header))
+        },
+    },
+    may_be_bare: false,
+};
+
+static QWEN3_CODER: KeyedForm = KeyedForm {
+    begin: "<function=",
+    opens: &["<tool_call>"],
+    name_ends: &[">"],
+    key: ("<parameter=", ">"),
+    value: ("", "</parameter>"),
+    value_is_lines: true,
+    ends: &["</function>"],
+    closes: &["</tool_call>"],
+};
+
+static GLM45: KeyedForm = KeyedForm {
+    begin: "<tool_call>",
+    opens: &[],
+    name_ends: &["\n", "<arg_key>", "</tool_call>"],
+    key: ("<arg_key>", "</arg_key>"),
+    value: ("<arg_value>", "</arg_value>"),
+    value_is_lines: false,
+    ends: &["</tool_call>"],
+    closes: &[],
+};
+
+// === impl ToolTypes ===
+
+impl ToolTypes {
+    /// Of tools by name, each with the JSON schema of its parameters.
+    pub fn new<'a>(tools: impl IntoIterator<Item = (&'a str, &'a Value)>) -> Self {
+        let mut parameters = HashMap::new();
+        for (tool, schema) in tools {
+            let properties = schema.get("properties").and_then(Value::as_object);
+            for (name, schema) in properties.into_iter().flatten() {
+                parameters.insert((tool.to_owned(), name.clone()), schema.clone());
+            }
+        }
+        Self { parameters }
+    }
+
+    /// How a value of a tool's parameter is to be read. One that no schema speaks of is a string.
+    pub(crate) fn written(&self, tool: &str, parameter: &str) -> Written {
+        let key = (tool.to_owned(), parameter.to_owned());
+        match self.parameters.get(&key) {
+            Some(schema) => written(schema),
+            None => Written::Text { or_null: false },
+        }
+    }
+}
+
+fn written(schema: &Value) -> Written {
+    let kind = &schema["type"];
+    let kinds = kind
+        .as_array()
+        .map_or(std::slice::from_ref(kind), Vec::as_slice);
+    let has = |name: &str| kinds.iter().any(|kind| kind.as_str() == Some(name));
+    let values = schema["enum"].as_array();
+    let are_strings =
+        kind.is_null() && values.is_some_and(|values| values.iter().all(Value::is_string));
+    if has("string") || are_strings {
+        Written::Text {
+            or_null: has("null"),
+        }
+    } else {
+        Written::Json
+    }
+}
+
+#[cfg(test)]
+mod tests;
