@@ -95,24 +95,27 @@ impl<F: Walk> Format for Floats<F> {
             _ => F::K_AT_A_TIME,
         };
         for Share { ks, pairs } in k.shares() {
-            let sums = &mut tiles.0[pairs.end];
-            let first = ks.start;
             let starts = ks.clone().step_by(at_a_time);
-            for ks in starts.map(|start| start..ks.end.min(start.saturating_add(at_a_time))) {
+            for part in starts.map(|start| start..ks.end.min(start.saturating_add(at_a_time))) {
                 for lanes in Lanes::all::<V, W>(block) {
-                    // SAFETY: by the trait's contract, and as the lanes are in the tile.
+                    // SAFETY: by the trait's contract, and as the lanes are in each tile.
                     unsafe {
-                        let mut product = Product::<V, W, ROWS>::new(x.add(ks.start * ROWS));
-                        if ks.start > first {
-                            product.load(sums, lanes.lane);
+                        let mut product = Product::<V, W, ROWS>::new(x.add(part.start * ROWS));
+                        if part.start > ks.start {
+                            product.load(&tiles.0[pairs.end], lanes.lane);
                         }
-                        F::walk(lanes, ks.clone(), &mut product);
-                        product.store(sums, lanes.lane);
+                        F::walk(lanes, part.clone(), &mut product);
+                        let mut to = pairs.end;
+                        if part.end == ks.end {
+                            for pair in pairs.clone().rev() {
+                                product.add(&tiles.0[pair], lanes.lane);
+                            }
+                            to = pairs.start;
+                        }
+                        product.store(&mut tiles.0[to], lanes.lane);
                     }
                 }
             }
-            // SAFETY: the caller has the instruction set.
-            unsafe { tiles.add::<V, ROWS>(pairs) };
         }
     }
 

@@ -71,6 +71,19 @@ impl<V: Simd, const W: usize, const ROWS: usize> Product<V, W, ROWS> {
         }
     }
 
+    /// Adds its sums to those of a tile, from a lane on.
+    #[inline(always)]
+    pub(super) unsafe fn add(&mut self, tile: &Tile, lane: usize) {
+        for row in 0..ROWS {
+            for i in 0..W {
+                // SAFETY: as above.
+                self.sums[row][i] = unsafe {
+                    V::load(tile[row].as_ptr().add(lane + i * V::LANES)).add(self.sums[row][i])
+                };
+            }
+        }
+    }
+
     /// Writes its sums to a tile, from a lane on.
     #[inline(always)]
     pub(super) unsafe fn store(&self, tile: &mut Tile, lane: usize) {
