@@ -90,13 +90,26 @@ impl<F: Walk> Format for Floats<F> {
         x: *const f32,
         tiles: &mut TreeTiles,
     ) {
-        let at_a_time = match W * V::LANES {
-            BLOCK_LANES => usize::MAX,
-            _ => F::K_AT_A_TIME,
-        };
+        if W * V::LANES == BLOCK_LANES || F::K_AT_A_TIME == usize::MAX {
+            for lanes in Lanes::all::<V, W>(block) {
+                for Share { ks, pairs } in k.shares() {
+                    let to = pairs.start;
+                    // SAFETY: by the trait's contract, and as the lanes are in each tile.
+                    unsafe {
+                        let mut product = Product::<V, W, ROWS>::new(x.add(ks.start * ROWS));
+                        F::walk(lanes, ks, &mut product);
+                        for pair in pairs.rev() {
+                            product.add(&tiles.0[pair], lanes.lane);
+                        }
+                        product.store(&mut tiles.0[to], lanes.lane);
+                    }
+                }
+            }
+            return;
+        }
         for Share { ks, pairs } in k.shares() {
-            let starts = ks.clone().step_by(at_a_time);
-            for part in starts.map(|start| start..ks.end.min(start.saturating_add(at_a_time))) {
+            let starts = ks.clone().step_by(F::K_AT_A_TIME);
+            for part in starts.map(|start| start..ks.end.min(start + F::K_AT_A_TIME)) {
                 for lanes in Lanes::all::<V, W>(block) {
                     // SAFETY: by the trait's contract, and as the lanes are in each tile.
                     unsafe {
