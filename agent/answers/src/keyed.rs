@@ -1,19 +1,18 @@
 //! Calls whose arguments are written one by one, each value as text.
 
 use crate::marks::{Found, find};
+use crate::surface::{CallMarks, Next, Surface};
 use crate::tools::{ToolReader, ToolTypes, Written};
 use crate::{Piece, put};
 
 /// Longest name of a tool or a parameter; beyond it, it is no call.
 const NAME_BYTES_MAX: usize = 512;
 
-/// A family's marks.
+/// How a family writes calls.
 #[derive(Debug)]
 pub(crate) struct KeyedForm {
-    /// The tool's name follows.
-    pub(crate) begin: &'static str,
-    /// Marks before it, which are passed over.
-    pub(crate) opens: &'static [&'static str],
+    /// Behind the first one comes the tool's name.
+    pub(crate) marks: CallMarks,
     /// The name ends before these; the first one is not read again.
     pub(crate) name_ends: &'static [&'static str],
     /// Around a parameter's name.
@@ -24,8 +23,6 @@ pub(crate) struct KeyedForm {
     pub(crate) value_is_lines: bool,
     /// The call ends.
     pub(crate) ends: &'static [&'static str],
-    /// Marks behind a call.
-    pub(crate) closes: &'static [&'static str],
 }
 
 #[derive(Debug)]
@@ -35,12 +32,10 @@ pub(crate) struct Keyed {
     at: At,
     /// Text that is not sure yet.
     input: String,
-    /// White space before a mark.
-    space: String,
+    surface: Surface,
     tool: String,
     /// The arguments so far are empty.
     no_arguments: bool,
-    called: bool,
 }
 
 #[derive(Debug)]
@@ -68,10 +63,9 @@ impl Keyed {
             types,
             at: At::Text,
             input: String::new(),
-            space: String::new(),
+            surface: Surface::default(),
             tool: String::new(),
             no_arguments: true,
-            called: false,
         }
     }
 
@@ -88,37 +82,11 @@ impl Keyed {
     }
 
     fn text(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        let closes = if self.called { self.form.closes } else { &[] };
-        let marks: Vec<_> = std::iter::once(self.form.begin)
-            .chain(self.form.opens.iter().copied())
-            .chain(closes.iter().copied())
-            .collect();
-        match find(&self.input, &marks) {
-            Found::Mark { at, mark } => {
-                self.show(at, pieces);
-                self.input.drain(..marks[mark].len());
-                match mark {
-                    0 => self.at = At::Name,
-                    _ => self.space.clear(),
-                }
-                true
-            }
-            Found::Nothing { free } => {
-                self.show(free, pieces);
-                false
-            }
+        let next = self.surface.next(&mut self.input, &self.form.marks, pieces);
+        if next == Next::Call {
+            self.at = At::Name;
         }
-    }
-
-    /// Shows so much of the input, but for white space at its end.
-    fn show(&mut self, len: usize, pieces: &mut Vec<Piece>) {
-        let text: String = self.input.drain(..len).collect();
-        let shown = text.trim_end();
-        if !shown.is_empty() {
-            let before = std::mem::take(&mut self.space);
-            put(pieces, Piece::Text(before + shown));
-        }
-        self.space.push_str(&text[shown.len()..]);
+        next != Next::Unknown
     }
 
     fn name(&mut self, pieces: &mut Vec<Piece>) -> bool {
@@ -145,9 +113,8 @@ impl Keyed {
                     id: None,
                 });
                 self.tool = name;
-                self.called = true;
                 self.no_arguments = true;
-                self.space.clear();
+                self.surface.is_call();
                 self.at = At::Parameters;
                 true
             }
@@ -161,8 +128,7 @@ impl Keyed {
 
     /// The mark is text.
     fn no_call(&mut self, pieces: &mut Vec<Piece>) {
-        let space = std::mem::take(&mut self.space);
-        put(pieces, Piece::Text(space + self.form.begin));
+        self.surface.is_no_call(self.form.marks.begin, pieces);
         self.at = At::Text;
     }
 
@@ -292,13 +258,11 @@ impl ToolReader for Keyed {
     fn end(&mut self, pieces: &mut Vec<Piece>) {
         let mark = match self.at {
             At::Text => "",
-            At::Name => self.form.begin,
+            At::Name => self.form.marks.begin,
             At::Parameters | At::Key | At::BeforeValue(_) | At::Value { .. } => return,
         };
-        let rest = format!("{}{mark}{}", self.space, self.input);
-        if !(self.called && rest.trim().is_empty()) {
-            put(pieces, Piece::Text(rest));
-        }
+        let rest = format!("{mark}{}", self.input);
+        self.surface.end(&rest, pieces);
     }
 }
 

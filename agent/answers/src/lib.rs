@@ -7,6 +7,7 @@
 //! What looks like a call and is none stays text. Arguments are handed on as the model writes them; whether they are
 //! what a tool's schema asks for is for grammars to enforce and for clients to check.
 
+mod forms;
 #[cfg(test)]
 mod fuzz;
 mod harmony;
@@ -18,11 +19,13 @@ mod marks;
 mod pythonic;
 mod reader;
 mod reasoning;
+mod surface;
 mod tools;
 
+pub use forms::UnknownForm;
 pub use joined::{Answer, Call};
 pub use reader::AnswerReader;
-pub use reasoning::{ReasoningForm, UnknownForm};
+pub use reasoning::ReasoningForm;
 pub use tools::{ToolForm, ToolTypes};
 
 /// A part of an answer, in the order in which the model wrote them.

@@ -2,21 +2,17 @@
 
 use crate::json::{ObjectCall, Taken, Value};
 use crate::marks::{Found, find};
+use crate::surface::{CallMarks, Next, Surface};
 use crate::tools::ToolReader;
 use crate::{Piece, put};
 
 /// Longest text between a mark and a call's arguments; beyond it, it is no call.
 const HEADER_BYTES_MAX: usize = 512;
 
-/// A family's marks.
+/// How a family writes calls.
 #[derive(Debug)]
 pub(crate) struct MarkedForm {
-    /// A call follows.
-    pub(crate) begin: &'static str,
-    /// Marks before it, which are passed over.
-    pub(crate) opens: &'static [&'static str],
-    /// Marks behind a call.
-    pub(crate) closes: &'static [&'static str],
+    pub(crate) marks: CallMarks,
     pub(crate) call: CallForm,
     /// Whether an answer that is an object from its first character on may be a call without a mark.
     pub(crate) may_be_bare: bool,
@@ -44,13 +40,10 @@ pub(crate) struct Marked {
     at: At,
     /// Text that is not sure yet.
     input: String,
-    /// White space before a mark, the mark, and what was read behind it: they are the answer's own if that is no call.
-    space: String,
+    surface: Surface,
+    /// The mark, and what was read behind it: they are the answer's own if that is no call.
     mark: &'static str,
     raw: String,
-    /// Whether there was a call, and whether there was anything.
-    called: bool,
-    begun: bool,
 }
 
 #[derive(Debug)]
@@ -98,11 +91,9 @@ impl Marked {
             form,
             at: At::Text,
             input: String::new(),
-            space: String::new(),
+            surface: Surface::default(),
             mark: "",
             raw: String::new(),
-            called: false,
-            begun: false,
         }
     }
 
@@ -141,51 +132,21 @@ impl Marked {
     }
 
     fn text(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        if self.form.may_be_bare && !self.begun {
+        if self.form.may_be_bare && self.surface.is_blank() {
             let text = self.input.trim_start();
             if text.starts_with('{') {
-                let space = self.input.len() - text.len();
-                self.space.extend(self.input.drain(..space));
-                self.begun = true;
+                let space: String = self.input.drain(..self.input.len() - text.len()).collect();
+                self.surface.show(&space, pieces);
                 self.at = At::Object(ObjectCall::default());
                 return true;
             }
         }
-        let closes = if self.called { self.form.closes } else { &[] };
-        let marks: Vec<_> = std::iter::once(self.form.begin)
-            .chain(self.form.opens.iter().copied())
-            .chain(closes.iter().copied())
-            .collect();
-        match find(&self.input, &marks) {
-            Found::Mark { at, mark } => {
-                self.show(at, pieces);
-                self.input.drain(..marks[mark].len());
-                if mark == 0 {
-                    self.mark = self.form.begin;
-                    self.at = At::Call;
-                } else if !self.called {
-                    // White space before what opens a call belongs to that mark.
-                    self.space.clear();
-                }
-                true
-            }
-            Found::Nothing { free } => {
-                self.show(free, pieces);
-                false
-            }
+        let next = self.surface.next(&mut self.input, &self.form.marks, pieces);
+        if next == Next::Call {
+            self.mark = self.form.marks.begin;
+            self.at = At::Call;
         }
-    }
-
-    /// Shows so much of the input, but for white space at its end.
-    fn show(&mut self, len: usize, pieces: &mut Vec<Piece>) {
-        let text: String = self.input.drain(..len).collect();
-        let shown = text.trim_end();
-        if !shown.is_empty() {
-            let before = std::mem::take(&mut self.space);
-            put(pieces, Piece::Text(before + shown));
-            self.begun = true;
-        }
-        self.space.push_str(&text[shown.len()..]);
+        next != Next::Unknown
     }
 
     fn call(&mut self, pieces: &mut Vec<Piece>) -> bool {
@@ -285,22 +246,17 @@ impl Marked {
     }
 
     fn is_call(&mut self) {
-        self.called = true;
+        self.surface.is_call();
         self.mark = "";
         self.raw.clear();
-        self.space.clear();
     }
 
     /// The mark is text, and what came since is read once more as text.
     fn no_call(&mut self, pieces: &mut Vec<Piece>) {
         let mark = std::mem::take(&mut self.mark);
-        if !mark.is_empty() {
-            let space = std::mem::take(&mut self.space);
-            put(pieces, Piece::Text(space + mark));
-        }
+        self.surface.is_no_call(mark, pieces);
         let raw = std::mem::take(&mut self.raw);
         self.input.insert_str(0, &raw);
-        self.begun = true;
         self.at = At::Text;
     }
 }
@@ -317,11 +273,9 @@ impl ToolReader for Marked {
             At::Before | At::Arguments(_) => true,
             At::Text | At::Call | At::More | At::Header => false,
         };
-        let rest = format!("{}{}{}{}", self.space, self.mark, self.raw, self.input);
-        let is_over = is_call || self.called && rest.trim().is_empty();
-        if !is_over {
-            put(pieces, Piece::Text(rest));
+        if !is_call {
+            let rest = format!("{}{}{}", self.mark, self.raw, self.input);
+            self.surface.end(&rest, pieces);
         }
-        self.input.clear();
     }
 }

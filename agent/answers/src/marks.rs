@@ -31,27 +31,27 @@ pub(crate) fn overlap(text: &str, mark: &str) -> usize {
     begins.next().unwrap_or(0)
 }
 
-/// Text without the white space around it. White space at its end is held until something follows.
+/// White space at the end of a text, which is held until more follows.
 #[derive(Debug, Default)]
-pub(crate) struct Trimmed {
-    begun: bool,
+pub(crate) struct Tail {
     space: String,
 }
 
-// === impl Trimmed ===
+// === impl Tail ===
 
-impl Trimmed {
-    /// What of the text so far may be shown.
+impl Tail {
+    /// What of the text so far is not held.
     pub(crate) fn push(&mut self, text: &str) -> String {
-        let text = if self.begun { text } else { text.trim_start() };
         let shown = text.trim_end();
+        let space = &text[shown.len()..];
         if shown.is_empty() {
-            self.space.push_str(text);
+            self.space.push_str(space);
             return String::new();
         }
-        self.begun = true;
-        let space = text[shown.len()..].to_owned();
-        let before = std::mem::replace(&mut self.space, space);
-        before + shown
+        std::mem::replace(&mut self.space, space.to_owned()) + shown
+    }
+
+    pub(crate) fn take(&mut self) -> String {
+        std::mem::take(&mut self.space)
     }
 }

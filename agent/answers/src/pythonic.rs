@@ -3,6 +3,7 @@
 mod literals;
 
 use crate::marks::{Found, find};
+use crate::surface::Surface;
 use crate::tools::ToolReader;
 use crate::{Piece, put};
 
@@ -13,10 +14,8 @@ const END: &str = "<|python_end|>";
 pub(crate) struct Pythonic {
     /// Text that is not sure yet; from its beginning a list, while there is one.
     input: String,
-    /// White space before a list.
-    space: String,
+    surface: Surface,
     list: Option<List>,
-    called: bool,
 }
 
 /// How far a list was followed.
@@ -40,10 +39,9 @@ impl Pythonic {
             let text: String = self.input.drain(..list.len).collect();
             self.list = None;
             match literals::calls(&text) {
-                None => self.show(&text, pieces),
+                None => self.surface.show(&text, pieces),
                 Some(calls) => {
-                    self.called = true;
-                    self.space.clear();
+                    self.surface.is_call();
                     for (name, arguments) in calls {
                         pieces.push(Piece::Call { name, id: None });
                         put(pieces, Piece::Arguments(arguments));
@@ -55,40 +53,30 @@ impl Pythonic {
         match find(&self.input, &["[", START, END]) {
             Found::Mark { at, mark: 0 } => {
                 let before: String = self.input.drain(..at).collect();
-                self.show(&before, pieces);
+                self.surface.show(&before, pieces);
                 match begins_call(&self.input[1..]) {
                     None => return false,
                     Some(true) => self.list = Some(List::default()),
                     Some(false) => {
                         self.input.drain(..1);
-                        self.show("[", pieces);
+                        self.surface.show("[", pieces);
                     }
                 }
                 true
             }
             Found::Mark { at, mark } => {
                 let before: String = self.input.drain(..at).collect();
-                self.show(&before, pieces);
+                self.surface.show(&before, pieces);
                 let mark = if mark == 1 { START } else { END };
                 self.input.drain(..mark.len());
                 true
             }
             Found::Nothing { free } => {
                 let before: String = self.input.drain(..free).collect();
-                self.show(&before, pieces);
+                self.surface.show(&before, pieces);
                 false
             }
         }
-    }
-
-    /// Shows text, but for white space at its end.
-    fn show(&mut self, text: &str, pieces: &mut Vec<Piece>) {
-        let shown = text.trim_end();
-        if !shown.is_empty() {
-            let before = std::mem::take(&mut self.space);
-            put(pieces, Piece::Text(before + shown));
-        }
-        self.space.push_str(&text[shown.len()..]);
     }
 }
 
@@ -99,11 +87,7 @@ impl ToolReader for Pythonic {
     }
 
     fn end(&mut self, pieces: &mut Vec<Piece>) {
-        let rest = format!("{}{}", self.space, self.input);
-        if !(self.called && rest.trim().is_empty()) {
-            put(pieces, Piece::Text(rest));
-        }
-        self.input.clear();
+        self.surface.end(&self.input, pieces);
     }
 }
 

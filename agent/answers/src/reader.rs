@@ -38,8 +38,8 @@ impl AnswerReader {
             Parts::Channels(Harmony::default())
         } else {
             Parts::OneAfterAnother {
-                reasoning: reasoning.map(Reasoning::new),
-                tools: tools.map(|form| form.reader(types)),
+                reasoning: reasoning.and_then(Reasoning::new),
+                tools: tools.and_then(|form| form.reader(types)),
             }
         };
         Self { parts }

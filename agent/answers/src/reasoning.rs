@@ -1,6 +1,7 @@
 //! What a model thinks before it answers.
 
-use crate::marks::{Found, Trimmed, find};
+use crate::forms::{UnknownForm, named};
+use crate::marks::{Found, Tail, find};
 use crate::{Piece, put};
 use std::fmt;
 use std::str::FromStr;
@@ -31,8 +32,9 @@ pub(crate) struct Reasoning {
     at: At,
     /// Text that is not sure yet.
     input: String,
-    thought: Trimmed,
-    /// Whether white space behind the reasoning is over.
+    /// White space at the end of the reasoning so far.
+    tail: Tail,
+    /// Whether white space at the beginning of the reasoning, or behind it, is over.
     begun: bool,
 }
 
@@ -79,18 +81,17 @@ impl ReasoningForm {
         }
     }
 
-    const fn marks(self) -> Marks {
+    /// `None` for channels.
+    const fn marks(self) -> Option<Marks> {
         let (open, close) = match self {
+            Self::Harmony => return None,
             Self::Kimi => ("◁think▷", "◁/think▷"),
             Self::Mistral => ("[THINK]", "[/THINK]"),
-            Self::DeepseekR1
-            | Self::Qwen3
-            | Self::Qwen3Thinking
-            | Self::Glm45
-            | Self::KimiK2
-            | Self::Harmony => ("<think>", "</think>"),
+            Self::DeepseekR1 | Self::Qwen3 | Self::Qwen3Thinking | Self::Glm45 | Self::KimiK2 => {
+                ("<think>", "</think>")
+            }
         };
-        Marks { open, close }
+        Some(Marks { open, close })
     }
 
     const fn begins_inside(self) -> bool {
@@ -104,51 +105,30 @@ impl fmt::Display for ReasoningForm {
     }
 }
 
-/// There is no form of this name.
-#[derive(Debug, thiserror::Error)]
-#[error("`{given}` is no {what}; there are {known}")]
-pub struct UnknownForm {
-    pub(crate) given: String,
-    pub(crate) what: &'static str,
-    pub(crate) known: String,
-}
-
 impl FromStr for ReasoningForm {
     type Err = UnknownForm;
 
     fn from_str(given: &str) -> Result<Self, UnknownForm> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|form| form.name() == given)
-            .ok_or_else(|| UnknownForm {
-                given: given.to_owned(),
-                what: "reasoning parser",
-                known: Self::ALL.map(Self::name).join(", "),
-            })
+        named(given, "reasoning parser", &Self::ALL, Self::name)
     }
 }
 
 // === impl Reasoning ===
 
 impl Reasoning {
-    /// # Panics
-    /// Channels are read by [`Harmony`](crate::harmony::Harmony).
-    pub(crate) fn new(form: ReasoningForm) -> Self {
-        assert_ne!(
-            form,
-            ReasoningForm::Harmony,
-            "channels have a reader of their own"
-        );
-        Self {
-            marks: form.marks(),
+    /// `None` for channels, which [`Harmony`](crate::harmony::Harmony) reads.
+    pub(crate) fn new(form: ReasoningForm) -> Option<Self> {
+        Some(Self {
+            marks: form.marks()?,
             at: if form.begins_inside() {
                 At::First
             } else {
                 At::Before
             },
             input: String::new(),
-            thought: Trimmed::default(),
+            tail: Tail::default(),
             begun: false,
-        }
+        })
     }
 
     /// Adds reasoning to `pieces`, and what comes behind it to `behind`.
@@ -161,8 +141,14 @@ impl Reasoning {
         let rest = std::mem::take(&mut self.input);
         match self.at {
             At::Before | At::Behind => behind.push_str(&rest),
-            At::First | At::Inside => put(pieces, Piece::Reasoning(self.thought.push(&rest))),
+            At::First | At::Inside => self.think(&rest, pieces),
         }
+    }
+
+    fn think(&mut self, text: &str, pieces: &mut Vec<Piece>) {
+        let text = if self.begun { text } else { text.trim_start() };
+        self.begun |= !text.is_empty();
+        put(pieces, Piece::Reasoning(self.tail.push(text)));
     }
 
     /// Goes on by one mark; `false` when more text is needed.
@@ -192,11 +178,12 @@ impl Reasoning {
                     Found::Mark { at, .. } => (at, self.marks.close.len(), true),
                     Found::Nothing { free } => (free, 0, false),
                 };
-                let thought = self.thought.push(&self.input[..len]);
-                put(pieces, Piece::Reasoning(thought));
-                self.input.drain(..len + mark);
+                let thought: String = self.input.drain(..len).collect();
+                self.input.drain(..mark);
+                self.think(&thought, pieces);
                 if ended {
                     self.at = At::Behind;
+                    self.begun = false;
                 }
                 ended
             }

@@ -1,10 +1,11 @@
 //! The forms in which families write calls of tools.
 
 use crate::Piece;
+use crate::forms::{UnknownForm, named};
 use crate::keyed::{Keyed, KeyedForm};
 use crate::marked::{CallForm, Marked, MarkedForm};
 use crate::pythonic::Pythonic;
-use crate::reasoning::UnknownForm;
+use crate::surface::CallMarks;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -90,9 +91,8 @@ impl ToolForm {
         }
     }
 
-    /// # Panics
-    /// Channels are read by [`Harmony`](crate::harmony::Harmony).
-    pub(crate) fn reader(self, types: ToolTypes) -> Box<dyn ToolReader> {
+    /// `None` for channels, which [`Harmony`](crate::harmony::Harmony) reads.
+    pub(crate) fn reader(self, types: ToolTypes) -> Option<Box<dyn ToolReader>> {
         let marked = match self {
             Self::Qwen25 | Self::Hermes => &HERMES,
             Self::Llama3 => &LLAMA3,
@@ -100,12 +100,12 @@ impl ToolForm {
             Self::DeepseekV3 => &DEEPSEEK_V3,
             Self::DeepseekV31 => &DEEPSEEK_V31,
             Self::KimiK2 => &KIMI_K2,
-            Self::Qwen3Coder => return Box::new(Keyed::new(&QWEN3_CODER, types)),
-            Self::Glm45 => return Box::new(Keyed::new(&GLM45, types)),
-            Self::Pythonic => return Box::new(Pythonic::default()),
-            Self::Harmony => unreachable!("channels have a reader of their own"),
+            Self::Qwen3Coder => return Some(Box::new(Keyed::new(&QWEN3_CODER, types))),
+            Self::Glm45 => return Some(Box::new(Keyed::new(&GLM45, types))),
+            Self::Pythonic => return Some(Box::new(Pythonic::default())),
+            Self::Harmony => return None,
         };
-        Box::new(Marked::new(marked))
+        Some(Box::new(Marked::new(marked)))
     }
 }
 
@@ -119,38 +119,38 @@ impl FromStr for ToolForm {
     type Err = UnknownForm;
 
     fn from_str(given: &str) -> Result<Self, UnknownForm> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|form| form.name() == given)
-            .ok_or_else(|| UnknownForm {
-                given: given.to_owned(),
-                what: "tool call parser",
-                known: Self::ALL.map(Self::name).join(", "),
-            })
+        named(given, "tool call parser", &Self::ALL, Self::name)
     }
 }
 
 // === the forms ===
 
 static HERMES: MarkedForm = MarkedForm {
-    begin: "<tool_call>",
-    opens: &[],
-    closes: &["</tool_call>"],
+    marks: CallMarks {
+        begin: "<tool_call>",
+        opens: &[],
+        closes: &["</tool_call>"],
+    },
     call: CallForm::Object { between: "" },
     may_be_bare: false,
 };
 
 static LLAMA3: MarkedForm = MarkedForm {
-    begin: "<|python_tag|>",
-    opens: &[],
-    closes: &["<|eom_id|>"],
+    marks: CallMarks {
+        begin: "<|python_tag|>",
+        opens: &[],
+        closes: &["<|eom_id|>"],
+    },
     call: CallForm::Object { between: ";" },
     may_be_bare: true,
 };
 
 static MISTRAL: MarkedForm = MarkedForm {
-    begin: "[TOOL_CALLS]",
-    opens: &[],
-    closes: &[],
+    marks: CallMarks {
+        begin: "[TOOL_CALLS]",
+        opens: &[],
+        closes: &[],
+    },
     call: CallForm::Either {
         between: "[],",
         header_end: "[ARGS]",
@@ -163,9 +163,11 @@ static MISTRAL: MarkedForm = MarkedForm {
 };
 
 static DEEPSEEK_V3: MarkedForm = MarkedForm {
-    begin: "<｜tool▁call▁begin｜>",
-    opens: &["<｜tool▁calls▁begin｜>"],
-    closes: &["```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
+    marks: CallMarks {
+        begin: "<｜tool▁call▁begin｜>",
+        opens: &["<｜tool▁calls▁begin｜>"],
+        closes: &["```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
+    },
     call: CallForm::Header {
         end: "```json",
         name: |header| match header.split_once("<｜tool▁sep｜>") {
@@ -177,9 +179,11 @@ static DEEPSEEK_V3: MarkedForm = MarkedForm {
 };
 
 static DEEPSEEK_V31: MarkedForm = MarkedForm {
-    begin: "<｜tool▁call▁begin｜>",
-    opens: &["<｜tool▁calls▁begin｜>"],
-    closes: &["<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
+    marks: CallMarks {
+        begin: "<｜tool▁call▁begin｜>",
+        opens: &["<｜tool▁calls▁begin｜>"],
+        closes: &["<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"],
+    },
     call: CallForm::Header {
         end: "<｜tool▁sep｜>",
         name: |header| (header, None),
@@ -188,9 +192,11 @@ static DEEPSEEK_V31: MarkedForm = MarkedForm {
 };
 
 static KIMI_K2: MarkedForm = MarkedForm {
-    begin: "<|tool_call_begin|>",
-    opens: &["<|tool_calls_section_begin|>"],
-    closes: &["<|tool_call_end|>", "<|tool_calls_section_end|>"],
+    marks: CallMarks {
+        begin: "<|tool_call_begin|>",
+        opens: &["<|tool_calls_section_begin|>"],
+        closes: &["<|tool_call_end|>", "<|tool_calls_section_end|>"],
+    },
     call: CallForm::Header {
         end: "<|tool_call_argument_begin|>",
         name: |header| {
@@ -204,25 +210,29 @@ static KIMI_K2: MarkedForm = MarkedForm {
 };
 
 static QWEN3_CODER: KeyedForm = KeyedForm {
-    begin: "<function=",
-    opens: &["<tool_call>"],
+    marks: CallMarks {
+        begin: "<function=",
+        opens: &["<tool_call>"],
+        closes: &["</tool_call>"],
+    },
     name_ends: &[">"],
     key: ("<parameter=", ">"),
     value: ("", "</parameter>"),
     value_is_lines: true,
     ends: &["</function>"],
-    closes: &["</tool_call>"],
 };
 
 static GLM45: KeyedForm = KeyedForm {
-    begin: "<tool_call>",
-    opens: &[],
+    marks: CallMarks {
+        begin: "<tool_call>",
+        opens: &[],
+        closes: &[],
+    },
     name_ends: &["\n", "<arg_key>", "</tool_call>"],
     key: ("<arg_key>", "</arg_key>"),
     value: ("<arg_value>", "</arg_value>"),
     value_is_lines: false,
     ends: &["</tool_call>"],
-    closes: &[],
 };
 
 // === impl ToolTypes ===
