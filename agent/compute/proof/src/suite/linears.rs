@@ -117,6 +117,19 @@ const FEW_ROWS: [(usize, usize, &[usize]); 7] = [
     (2184, 808, &[16, 32, 64]),
     (4360, 264, &[50, 64]),
 ];
+/// A product and nothing else.
+const fn plain(rows: usize, n: usize, k: usize, dtype: DType) -> LinearCase {
+    LinearCase {
+        rows,
+        n,
+        k,
+        epilogue: Epilogue::Store,
+        dtype,
+        to_f32: true,
+        has_bias: false,
+    }
+}
+
 /// Tiles multiply so many.
 const MANY_ROWS: usize = 257;
 
@@ -129,15 +142,7 @@ pub(super) fn a_linears_bits_do_not_depend_on_the_number_of_rows<D: Device>(devi
                 continue;
             }
             let bits = |rows: usize| -> Vec<u32> {
-                let case = LinearCase {
-                    rows,
-                    n,
-                    k,
-                    epilogue: Epilogue::Store,
-                    dtype,
-                    to_f32: true,
-                    has_bias: false,
-                };
+                let case = plain(rows, n, k, dtype);
                 let out = linear(&subject, &case);
                 out.iter().map(|y| y.to_bits()).collect()
             };
@@ -161,15 +166,7 @@ pub(super) fn ranks_with_some_of_k_add_up_to_the_bits_of_one<D: Device>(device: 
         ] {
             let mut of_first_rows: Option<Vec<f32>> = None;
             for rows in counts.into_iter().rev() {
-                let case = LinearCase {
-                    rows,
-                    n,
-                    k,
-                    epilogue: Epilogue::Store,
-                    dtype,
-                    to_f32: true,
-                    has_bias: false,
-                };
+                let case = plain(rows, n, k, dtype);
                 let whole = linear_by_ranks(&subject, &case, 1);
                 assert_close(&whole, &linear(&reference(), &case), 2e-6, &case);
                 for tp_size in [2, 4, 8] {

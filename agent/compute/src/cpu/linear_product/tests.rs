@@ -54,6 +54,17 @@ pub(in crate::cpu) fn rounds_activations(format: WeightFormat) -> bool {
 
 impl Matrix {
     /// Random codes, and random scales of a few percent.
+    /// By itself, as one chain over k.
+    fn packed(&self) -> PackedLinear {
+        let packed = PackedLinear::pack(
+            &[self.source()],
+            Packing::JOINED,
+            ComputeDtype::F32,
+            &serially,
+        );
+        packed.expect("a matrix that fits")
+    }
+
     pub(in crate::cpu) fn mk(format: WeightFormat, n: usize, k: usize, rng: &mut StdRng) -> Self {
         let mut bytes = vec![0; n * format.row_bytes(k).expect("whole blocks")];
         rng.fill(&mut bytes[..]);
@@ -243,8 +254,7 @@ proptest! {
         let mut rng = StdRng::seed_from_u64(seed);
         let matrix = Matrix::mk(format, n, k, &mut rng);
         let x = mk_values(rows * k, &mut rng);
-        let weight = PackedLinear::pack(&[matrix.source()], Packing::JOINED, ComputeDtype::F32, &serially)
-            .expect("a matrix that fits");
+        let weight = matrix.packed();
         let expected: Vec<f32> = x
             .chunks_exact(k)
             .flat_map(|x| (0..n).map(|row| matrix.dot(row, x)).collect::<Vec<_>>())

@@ -89,13 +89,7 @@ fn every_epilogue_comes_after_the_bias() {
 fn a_bias_of_zeros_changes_nothing() {
     let mut rng = StdRng::seed_from_u64(6);
     let matrix = Matrix::mk(WeightFormat::Q8_0, N, K, &mut rng);
-    let weight = PackedLinear::pack(
-        &[matrix.source()],
-        Packing::JOINED,
-        ComputeDtype::F32,
-        &serially,
-    )
-    .expect("a matrix that fits");
+    let weight = matrix.packed();
     let x = mk_values(20 * K, &mut rng);
     for isa in isas() {
         let with = run_with(&weight, &x, 20, Some(&[0.0; N]), Epilogue::Store, isa);
@@ -109,13 +103,7 @@ fn a_residual_is_added_once_to_the_finished_sum() {
     let mut rng = StdRng::seed_from_u64(3);
     let matrix = Matrix::mk(WeightFormat::Q4_1, 45, 64, &mut rng);
     let x = mk_values(30 * 64, &mut rng);
-    let weight = PackedLinear::pack(
-        &[matrix.source()],
-        Packing::JOINED,
-        ComputeDtype::F32,
-        &serially,
-    )
-    .expect("a matrix that fits");
+    let weight = matrix.packed();
     for isa in isas() {
         let stored = run(&weight, &x, 30, Epilogue::Store, isa, 2);
         let expected: Vec<f32> = stored.iter().map(|y| 0.25 + y).collect();

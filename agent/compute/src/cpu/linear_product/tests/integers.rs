@@ -1,9 +1,8 @@
 //! Products of integer codes: the chain that the docs promise, and what it is off by.
 
 use super::{FORMATS, Matrix, assert_same_bits, isas, mk_values, rounds_activations, run};
-use crate::cpu::pack::{PackedLinear, serially};
-use crate::dtype::{ComputeDtype, WeightFormat};
-use crate::k_order::Packing;
+use crate::cpu::pack::PackedLinear;
+use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
 use crate::quant;
 use crate::weight::StoredRow;
@@ -65,13 +64,7 @@ fn formats_with_codes() -> impl Iterator<Item = WeightFormat> {
 }
 
 fn pack(matrix: &Matrix) -> PackedLinear {
-    PackedLinear::pack(
-        &[matrix.source()],
-        Packing::JOINED,
-        ComputeDtype::F32,
-        &serially,
-    )
-    .expect("a matrix that fits")
+    matrix.packed()
 }
 
 #[test]
