@@ -153,6 +153,13 @@ converted: rust cxx ## GGUF files by llama.cpp's converter, beside llama.cpp: lo
 	@scripts/converted.sh $(CACHE) $(FOLDER)
 	PDSERVE_CONVERTED_DIR=$(FOLDER) scripts/cargo-tests.sh test -q -p pd-engine --lib converted -- --nocapture
 
+.PHONY: templates
+templates: PROMPTS = $(TARGET)/templates.json
+templates: rust cxx ## Chat templates of published models: prompts beside transformers' (builds llama.cpp once)
+	@scripts/templates.sh $(CACHE) $(PROMPTS)
+	PDSERVE_TEMPLATES=$(abspath $(PROMPTS)) scripts/cargo-tests.sh test -q -p pd-engine --lib published_templates -- --nocapture
+	PDSERVE_TEMPLATES=$(abspath $(PROMPTS)) scripts/cargo-tests.sh test -q -p pd-answers --lib published_templates -- --nocapture
+
 .PHONY: bench
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)

@@ -1,5 +1,6 @@
 //! State of the HTTP routes: the loaded model, in a slot that is empty during loading.
 
+pub(crate) mod answer_forms;
 pub(crate) mod body_limit;
 mod text_threads;
 
@@ -7,6 +8,7 @@ use crate::gpu::sampler::GpuSampler;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
+use answer_forms::AnswerForms;
 use pd_engine::engine::EngineHandle;
 use pd_engine::text::{EncodeError, TextLength};
 use pd_http::BodyBudget;
@@ -23,6 +25,7 @@ const SHORT_TEXT_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) engine: EngineHandle,
+    pub(crate) answer_forms: AnswerForms,
     text_threads: TextThreads,
 }
 
@@ -69,9 +72,10 @@ pub(crate) struct AppSpec {
 // === impl Service ===
 
 impl Service {
-    pub(crate) fn new(engine: EngineHandle) -> Self {
+    pub(crate) fn new(engine: EngineHandle, answer_forms: AnswerForms) -> Self {
         Self {
             engine,
+            answer_forms,
             text_threads: TextThreads::new(),
         }
     }

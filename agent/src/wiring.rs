@@ -5,7 +5,7 @@ mod engine_config;
 pub(crate) mod own_address;
 pub(crate) mod transfer_config;
 
-use crate::args::Args;
+use crate::args::{Args, ModelArgs};
 use crate::delivery::delivered;
 use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
@@ -14,6 +14,7 @@ use crate::hub_model;
 use crate::listeners::{Listeners, Ports, serve};
 use crate::lost_threads::LostThreads;
 use crate::peers;
+use crate::service::answer_forms::AnswerForms;
 use crate::service::body_limit::all_together;
 use crate::service::{App, AppSpec, Service};
 use anyhow::{Context, Result};
@@ -97,7 +98,7 @@ async fn run_until_signal(mut args: Args) -> Result<()> {
     let config = engine_config::build(&args, ports, &app)?;
     let sizes = (config.chunked_prefill_size, config.max_running_requests);
     let service = tokio::select! {
-        loaded = load(config) => loaded?,
+        loaded = load(config, &args.model) => loaded?,
         failed = task_failed(&mut tasks) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
@@ -169,11 +170,18 @@ fn spawn_servers(
     tasks
 }
 
-async fn load(config: EngineConfig) -> Result<Service> {
+async fn load(config: EngineConfig, model: &ModelArgs) -> Result<Service> {
     let engine = tokio::task::spawn_blocking(move || Engine::start(config));
     let engine = engine.await.context("the engine's start panicked")?;
     let engine = engine.context("the engine did not start")?;
-    Ok(Service::new(engine))
+    let forms = AnswerForms::new(
+        model.reasoning_parser,
+        model.tool_call_parser,
+        engine.chat_template(),
+        engine.tokenizer(),
+    );
+    forms.log();
+    Ok(Service::new(engine, forms))
 }
 
 /// Serves the bootstrap table on prefill. If the engine has not registered its rank yet, its

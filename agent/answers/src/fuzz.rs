@@ -1,6 +1,6 @@
 //! Any text as an answer in any form: however it is cut, it joins to the same, and no byte of a text without marks is lost.
 
-use crate::{Answer, AnswerReader, Piece, ReasoningForm, ToolForm, ToolTypes};
+use crate::{Answer, AnswerReader, Piece, Prompt, ReasoningForm, ToolForm, ToolTypes};
 use pd_fuzz::{Memory, fuzz};
 
 const MEMORY: Memory = Memory {
@@ -14,7 +14,7 @@ pub(crate) fn read<'a>(
     types: &ToolTypes,
     parts: impl IntoIterator<Item = &'a str>,
 ) -> Answer {
-    let mut reader = AnswerReader::new(reasoning, tools, types.clone());
+    let mut reader = AnswerReader::new(reasoning, tools, types.clone(), Prompt::Opened(""));
     let mut pieces = Vec::new();
     let mut answer = Answer::default();
     for part in parts {

@@ -5,7 +5,7 @@
 //! is reasoning, what goes to `functions.NAME` is a call, all else is text.
 
 use crate::marks::{Found, find};
-use crate::{Piece, put};
+use crate::{Piece, Prompt, put};
 
 /// Longest header of a message; beyond it, an answer has none.
 const HEADER_BYTES_MAX: usize = 512;
@@ -16,6 +16,7 @@ const MESSAGE: &str = "<|message|>";
 const END: &str = "<|end|>";
 const CALL: &str = "<|call|>";
 const RETURN: &str = "<|return|>";
+pub(crate) const MARKS: [&str; 7] = [START, CHANNEL, "<|constrain|>", MESSAGE, END, CALL, RETURN];
 
 #[derive(Debug, Default)]
 pub(crate) struct Harmony {
@@ -39,6 +40,33 @@ enum At {
 // === impl Harmony ===
 
 impl Harmony {
+    /// Behind what a prompt ends with: a message that it has begun goes on.
+    pub(crate) fn behind(prompt: Prompt<'_>) -> Self {
+        let mut harmony = Self::default();
+        let prompt = match prompt {
+            Prompt::Opened(prompt) => prompt,
+            // Templates write what a client calls a message's text on the last channel.
+            Prompt::Continued(_) => {
+                harmony.at = At::Text;
+                return harmony;
+            }
+        };
+        let last = prompt.rfind(START).map(|at| &prompt[at + START.len()..]);
+        // A role alone is no more than the template's.
+        if let Some(begun) = last.filter(|last| last.contains(CHANNEL)) {
+            // Its pieces are the prompt's own.
+            harmony.push(begun, &mut Vec::new());
+            if matches!(harmony.at, At::Arguments { .. }) {
+                harmony.at = At::Text;
+            }
+        }
+        harmony
+    }
+
+    pub(crate) fn is_reasoning(&self) -> bool {
+        self.at == At::Reasoning
+    }
+
     pub(crate) fn push(&mut self, text: &str, pieces: &mut Vec<Piece>) {
         self.input.push_str(text);
         while self.step(pieces) {}
@@ -49,6 +77,9 @@ impl Harmony {
         match self.at {
             At::Header if rest.contains(CHANNEL) => {}
             At::Header => put(pieces, Piece::Text(rest)),
+            At::Arguments { begun: false } if rest.is_empty() => {
+                put(pieces, Piece::Arguments("{}".to_owned()));
+            }
             At::Reasoning | At::Text | At::Arguments { .. } => self.show(&rest, pieces),
         }
     }

@@ -54,6 +54,18 @@ enum At {
     },
 }
 
+// === impl KeyedForm ===
+
+impl KeyedForm {
+    pub(crate) fn all_marks(&self) -> Vec<&'static str> {
+        let (key, value) = (self.key, self.value);
+        let parameters = [key.0, key.1, value.0, value.1];
+        let parameters = parameters.into_iter().filter(|mark| !mark.is_empty());
+        let ends = self.ends.iter().copied();
+        self.marks.all().chain(parameters).chain(ends).collect()
+    }
+}
+
 // === impl Keyed ===
 
 impl Keyed {

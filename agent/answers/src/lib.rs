@@ -24,7 +24,7 @@ mod tools;
 
 pub use forms::UnknownForm;
 pub use joined::{Answer, Call};
-pub use reader::AnswerReader;
+pub use reader::{AnswerReader, Prompt};
 pub use reasoning::ReasoningForm;
 pub use tools::{ToolForm, ToolTypes};
 

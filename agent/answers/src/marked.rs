@@ -60,6 +60,15 @@ enum At {
     Arguments(Value),
 }
 
+// === impl MarkedForm ===
+
+impl MarkedForm {
+    pub(crate) fn all_marks(&self) -> Vec<&'static str> {
+        let header = self.call.header().map(|(end, _)| end);
+        self.marks.all().chain(header).collect()
+    }
+}
+
 // === impl CallForm ===
 
 impl CallForm {

@@ -9,6 +9,7 @@ use crate::{Piece, put};
 
 const START: &str = "<|python_start|>";
 const END: &str = "<|python_end|>";
+pub(crate) const MARKS: [&str; 2] = [START, END];
 
 #[derive(Debug, Default)]
 pub(crate) struct Pythonic {

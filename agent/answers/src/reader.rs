@@ -5,6 +5,15 @@ use crate::reasoning::{Reasoning, ReasoningForm};
 use crate::tools::{ToolForm, ToolReader, ToolTypes};
 use crate::{Piece, put};
 
+/// What an answer goes on from.
+#[derive(Clone, Copy, Debug)]
+pub enum Prompt<'a> {
+    /// A prompt that ends with the opening of an answer.
+    Opened(&'a str),
+    /// A prompt that ends inside its last message, with this text of it.
+    Continued(&'a str),
+}
+
 /// Takes one answer apart, in the forms that its model writes.
 #[derive(Debug)]
 pub struct AnswerReader {
@@ -31,18 +40,29 @@ impl AnswerReader {
         reasoning: Option<ReasoningForm>,
         tools: Option<ToolForm>,
         types: ToolTypes,
+        prompt: Prompt<'_>,
     ) -> Self {
         let channels =
             reasoning == Some(ReasoningForm::Harmony) || tools == Some(ToolForm::Harmony);
         let parts = if channels {
-            Parts::Channels(Harmony::default())
+            Parts::Channels(Harmony::behind(prompt))
         } else {
             Parts::OneAfterAnother {
-                reasoning: reasoning.and_then(Reasoning::new),
+                reasoning: reasoning.and_then(|form| Reasoning::new(form, prompt)),
                 tools: tools.and_then(|form| form.reader(types)),
             }
         };
         Self { parts }
+    }
+
+    /// Whether what comes next is reasoning, as far as is known.
+    pub fn is_reasoning(&self) -> bool {
+        match &self.parts {
+            Parts::Channels(channels) => channels.is_reasoning(),
+            Parts::OneAfterAnother { reasoning, .. } => {
+                reasoning.as_ref().is_some_and(Reasoning::is_inside)
+            }
+        }
     }
 
     /// Takes more of the answer, and adds what is sure now to `pieces`.

@@ -1,19 +1,20 @@
 //! What a model thinks before it answers.
 
-use crate::forms::{UnknownForm, named};
+use crate::forms::{UnknownForm, named, of_template};
+use crate::harmony;
 use crate::marks::{Found, Tail, find};
-use crate::{Piece, put};
+use crate::{Piece, Prompt, put};
 use std::fmt;
 use std::str::FromStr;
 
 /// How a family marks its reasoning, under the names of SGLang's `--reasoning-parser`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReasoningForm {
-    /// `<think>…</think>`; the template has opened it, so answers begin inside.
+    /// `<think>…</think>`, of models that always reason: answers begin inside.
     DeepseekR1,
-    /// `<think>…</think>`, which the answer opens itself where it reasons.
+    /// `<think>…</think>`, which the prompt or the answer opens where the model reasons.
     Qwen3,
-    /// As [`Self::Qwen3`], of models that always reason: answers begin inside.
+    /// As [`Self::DeepseekR1`].
     Qwen3Thinking,
     Glm45,
     /// `◁think▷…◁/think▷`.
@@ -24,6 +25,26 @@ pub enum ReasoningForm {
     /// Channels of gpt-oss.
     Harmony,
 }
+
+/// SGLang's further names of these forms.
+const OTHER_NAMES: &[(&str, ReasoningForm)] = &[
+    ("deepseek-v3", ReasoningForm::Qwen3),
+    ("dots", ReasoningForm::Qwen3),
+    ("gigachat35", ReasoningForm::DeepseekR1),
+    ("interns1", ReasoningForm::Qwen3),
+    ("minimax", ReasoningForm::Qwen3Thinking),
+    ("nanbeige", ReasoningForm::Qwen3),
+    ("step3", ReasoningForm::DeepseekR1),
+    ("step3p5", ReasoningForm::DeepseekR1),
+];
+
+/// What a chat template has of each form. Where an answer begins is seen in the prompt.
+const SIGNS: &[(&[&str], ReasoningForm)] = &[
+    (&["<|channel|>", "<|message|>"], ReasoningForm::Harmony),
+    (&["◁think▷"], ReasoningForm::Kimi),
+    (&["[THINK]"], ReasoningForm::Mistral),
+    (&["</think>"], ReasoningForm::Qwen3),
+];
 
 /// One answer's reasoning, and where it ends.
 #[derive(Debug)]
@@ -81,6 +102,17 @@ impl ReasoningForm {
         }
     }
 
+    /// The form that a chat template asks for, if it is one of these.
+    pub fn of_template(template: &str) -> Option<Self> {
+        of_template(template, SIGNS)
+    }
+
+    /// All marks of the form: a tokenizer may have them as special tokens.
+    pub fn all_marks(self) -> Vec<&'static str> {
+        let around = self.marks().map(|marks| vec![marks.open, marks.close]);
+        around.unwrap_or_else(|| harmony::MARKS.to_vec())
+    }
+
     /// `None` for channels.
     const fn marks(self) -> Option<Marks> {
         let (open, close) = match self {
@@ -109,26 +141,37 @@ impl FromStr for ReasoningForm {
     type Err = UnknownForm;
 
     fn from_str(given: &str) -> Result<Self, UnknownForm> {
-        named(given, "reasoning parser", &Self::ALL, Self::name)
+        named(
+            given,
+            "reasoning parser",
+            &Self::ALL,
+            Self::name,
+            OTHER_NAMES,
+        )
     }
 }
 
 // === impl Reasoning ===
 
 impl Reasoning {
-    /// `None` for channels, which [`Harmony`](crate::harmony::Harmony) reads.
-    pub(crate) fn new(form: ReasoningForm) -> Option<Self> {
+    /// Of an answer that goes on behind `prompt`. `None` for channels, which [`Harmony`](crate::harmony::Harmony) reads.
+    pub(crate) fn new(form: ReasoningForm, prompt: Prompt<'_>) -> Option<Self> {
+        let marks = form.marks()?;
         Some(Self {
-            marks: form.marks()?,
-            at: if form.begins_inside() {
-                At::First
-            } else {
-                At::Before
+            marks,
+            at: match begins(prompt, marks) {
+                Some(at) => at,
+                None if form.begins_inside() => At::First,
+                None => At::Before,
             },
             input: String::new(),
             tail: Tail::default(),
-            begun: false,
+            begun: matches!(prompt, Prompt::Continued(_)),
         })
+    }
+
+    pub(crate) fn is_inside(&self) -> bool {
+        matches!(self.at, At::First | At::Inside)
     }
 
     /// Adds reasoning to `pieces`, and what comes behind it to `behind`.
@@ -199,6 +242,23 @@ impl Reasoning {
                 false
             }
         }
+    }
+}
+
+/// Where an answer begins, as far as the end of its prompt says.
+fn begins(prompt: Prompt<'_>, marks: Marks) -> Option<At> {
+    match prompt {
+        Prompt::Opened(prompt) => {
+            let end = prompt.trim_end();
+            let inside = end.ends_with(marks.open).then_some(At::First);
+            inside.or_else(|| end.ends_with(marks.close).then_some(At::Behind))
+        }
+        Prompt::Continued(message) => match (message.rfind(marks.open), message.rfind(marks.close))
+        {
+            (Some(open), close) if close.is_none_or(|close| close < open) => Some(At::Inside),
+            (None, None) if message.trim().is_empty() => None,
+            _ => Some(At::Behind),
+        },
     }
 }
 

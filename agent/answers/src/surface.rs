@@ -32,6 +32,16 @@ pub(crate) enum Next {
     Unknown,
 }
 
+// === impl CallMarks ===
+
+impl CallMarks {
+    /// Those before a call, then those behind it.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'static str> {
+        let around = self.opens.iter().chain(self.closes);
+        std::iter::once(self.begin).chain(around.copied())
+    }
+}
+
 // === impl Surface ===
 
 impl Surface {

@@ -1,10 +1,11 @@
 //! The forms in which families write calls of tools.
 
 use crate::Piece;
-use crate::forms::{UnknownForm, named};
+use crate::forms::{UnknownForm, named, of_template};
+use crate::harmony;
 use crate::keyed::{Keyed, KeyedForm};
 use crate::marked::{CallForm, Marked, MarkedForm};
-use crate::pythonic::Pythonic;
+use crate::pythonic::{self, Pythonic};
 use crate::surface::CallMarks;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -42,6 +43,40 @@ pub(crate) trait ToolReader: Debug + Send {
     fn push(&mut self, text: &str, pieces: &mut Vec<Piece>);
     fn end(&mut self, pieces: &mut Vec<Piece>);
 }
+
+/// SGLang's further names of these forms.
+const OTHER_NAMES: &[(&str, ToolForm)] = &[
+    ("qwen", ToolForm::Qwen25),
+    ("nanbeige", ToolForm::Qwen3Coder),
+    ("step3p5", ToolForm::Qwen3Coder),
+    ("glm", ToolForm::Glm45),
+    ("glm47", ToolForm::Glm45),
+];
+
+/// What a chat template that takes tools writes of each form, the most particular first.
+const SIGNS: &[(&[&str], ToolForm)] = &[
+    (&["<|channel|>", "<|message|>"], ToolForm::Harmony),
+    (
+        &["<|tool_call_begin|>", "<|tool_call_argument_begin|>"],
+        ToolForm::KimiK2,
+    ),
+    (&["<｜tool▁call▁begin｜>", "```json"], ToolForm::DeepseekV3),
+    (&["<｜tool▁call▁begin｜>"], ToolForm::DeepseekV31),
+    (&["<tool_call>", "<arg_key>"], ToolForm::Glm45),
+    (
+        &["<tool_call>", "<function=", "<parameter="],
+        ToolForm::Qwen3Coder,
+    ),
+    (&["<tool_call>", "{\"name\""], ToolForm::Hermes),
+    // Inside a string of the template.
+    (&["<tool_call>", "{\\\"name\\\""], ToolForm::Hermes),
+    (&["[TOOL_CALLS]"], ToolForm::Mistral),
+    (&["[func_name1("], ToolForm::Pythonic),
+    (
+        &["\"parameters\": dictionary of argument name"],
+        ToolForm::Llama3,
+    ),
+];
 
 /// What the values of tools' parameters are, for forms that write all of them as text.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +126,45 @@ impl ToolForm {
         }
     }
 
+    /// The form that a chat template asks for, if it is one of these.
+    pub fn of_template(template: &str) -> Option<Self> {
+        // Lists of calls in one element look like single ones otherwise.
+        of_template(template, SIGNS).filter(|_| !template.contains("<tool_calls>"))
+    }
+
+    /// All marks of the form: a tokenizer may have them as special tokens.
+    pub fn all_marks(self) -> Vec<&'static str> {
+        match self {
+            Self::Qwen25 | Self::Hermes => HERMES.all_marks(),
+            Self::Llama3 => LLAMA3.all_marks(),
+            Self::Mistral => MISTRAL.all_marks(),
+            Self::DeepseekV3 => DEEPSEEK_V3.all_marks(),
+            Self::DeepseekV31 => DEEPSEEK_V31.all_marks(),
+            Self::KimiK2 => KIMI_K2.all_marks(),
+            Self::Qwen3Coder => QWEN3_CODER.all_marks(),
+            Self::Glm45 => GLM45.all_marks(),
+            Self::Pythonic => pythonic::MARKS.to_vec(),
+            Self::Harmony => harmony::MARKS.to_vec(),
+        }
+    }
+
+    /// An id for a call that its model gave none. Templates of Mistral take nine letters and digits only.
+    pub fn call_id(self, drawn: u128) -> String {
+        match self {
+            Self::Mistral => format!("{:09x}", drawn >> 92),
+            Self::Qwen25
+            | Self::Hermes
+            | Self::Qwen3Coder
+            | Self::Llama3
+            | Self::DeepseekV3
+            | Self::DeepseekV31
+            | Self::Glm45
+            | Self::KimiK2
+            | Self::Pythonic
+            | Self::Harmony => format!("call_{:024x}", drawn >> 32),
+        }
+    }
+
     /// `None` for channels, which [`Harmony`](crate::harmony::Harmony) reads.
     pub(crate) fn reader(self, types: ToolTypes) -> Option<Box<dyn ToolReader>> {
         let marked = match self {
@@ -119,7 +193,13 @@ impl FromStr for ToolForm {
     type Err = UnknownForm;
 
     fn from_str(given: &str) -> Result<Self, UnknownForm> {
-        named(given, "tool call parser", &Self::ALL, Self::name)
+        named(
+            given,
+            "tool call parser",
+            &Self::ALL,
+            Self::name,
+            OTHER_NAMES,
+        )
     }
 }
 

@@ -9,7 +9,7 @@ use pd_compute::cpu::CpuBackend;
 use pd_engine::model::{
     KvGroupSpec, Model, ModelFiles, StateSpec, Step, StepLimits, StepStates, load,
 };
-use pd_engine::text::{self, ChatTemplate, Message, Tokenizer};
+use pd_engine::text::{self, ChatTemplate, Conversation, Message, Tokenizer};
 use serde::Deserialize;
 use serde_json::Map;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,12 @@ fn tokenise(tokenizer: &Tokenizer, template: &ChatTemplate, prompt: &str) -> Vec
     let (_, question) = prompt.split_once("<|im_start|>user\n").unwrap();
     let (question, _) = question.split_once("<|im_end|>").unwrap();
     let message = Message::new("user", question);
-    let text = template.render(&[message], true, &Map::new()).unwrap();
+    let conversation = Conversation {
+        messages: &[message],
+        tools: &[],
+        kwargs: &Map::new(),
+    };
+    let text = template.render(conversation, true).unwrap();
     tokenizer.encode(&text, false).unwrap()
 }
 

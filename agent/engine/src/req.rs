@@ -101,9 +101,11 @@ impl ReqFactory {
         let bootstrap = request.bootstrap.as_ref();
         let stream = bootstrap.map_or(id.0, |b| b.bootstrap_room.get());
         let seed = self.random_seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let skip_special_tokens = request.sampling.skip_special_tokens;
-        let stop = StopChecker::new(&request.sampling, &self.eos_token_ids, || {
-            let mut detokenizer = Detokenizer::new(self.tokenizer.clone(), skip_special_tokens);
+        let sampling = &request.sampling;
+        let stop = StopChecker::new(sampling, &self.eos_token_ids, || {
+            let mut detokenizer =
+                Detokenizer::new(self.tokenizer.clone(), sampling.skip_special_tokens)
+                    .showing(sampling.shown_special_ids.clone());
             Box::new(move |token| detokenizer.push(token))
         });
         Req {

@@ -11,7 +11,7 @@ use crate::model::files::{ModelPath, OpenError, tokenizer_files};
 use crate::weights::{Gguf, GgufError};
 use std::path::{Path, PathBuf};
 
-pub use chat_template::{ChatTemplate, Message, TemplateError, TemplateValue};
+pub use chat_template::{ChatTemplate, Conversation, Message, TemplateError, TemplateValue};
 pub use detokenizer::Detokenizer;
 pub use tokenizer::{EncodeError, TextLength, TextTooLong, Tokenizer, TokenizerError};
 

@@ -1,6 +1,8 @@
 //! Flags for the model and its dtypes.
 
+use crate::service::answer_forms::WantedForm;
 use clap::{Args, ValueEnum};
+use pd_answers::{ReasoningForm, ToolForm};
 use pd_engine::engine::ComputeDtype;
 use pd_protocol::layout::KvDtype;
 use std::path::PathBuf;
@@ -43,6 +45,17 @@ pub(crate) struct ModelArgs {
     /// Jinja file that replaces the model's chat template
     #[arg(long, value_name = "FILE", value_parser = chat_template)]
     pub(crate) chat_template: Option<PathBuf>,
+
+    /// How reasoning is marked in the model's answers: auto takes the form that its chat template is written for, none leaves
+    /// reasoning in the text; or deepseek-r1, qwen3, qwen3-thinking, glm45, kimi, kimi_k2, mistral, gpt-oss
+    #[arg(long, default_value = "auto", value_name = "FORM")]
+    pub(crate) reasoning_parser: WantedForm<ReasoningForm>,
+
+    /// How calls of tools are written in the model's answers: auto takes the form that its chat template is written for, none
+    /// refuses tools; or qwen25, hermes, qwen3_coder, llama3, mistral, deepseekv3, deepseekv31, glm45, kimi_k2, pythonic,
+    /// gpt-oss
+    #[arg(long, default_value = "auto", value_name = "FORM")]
+    pub(crate) tool_call_parser: WantedForm<ToolForm>,
 
     /// Source of a chat's temperature, top_p, top_k, min_p and repetition_penalty where a client
     /// leaves them out: the model's generation_config.json, or OpenAI's defaults only

@@ -19,7 +19,8 @@ pub(crate) struct Choice {
 /// What one step added.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Delta {
-    pub(crate) text: String,
+    /// What each token added; behind the last one, what was held back until the end.
+    pub(crate) texts: Vec<String>,
     pub(crate) token_ids: Vec<u32>,
     pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) prompt_logprobs: Vec<TokenLogprob>,
@@ -50,7 +51,8 @@ impl Choice {
             detokenizer: Detokenizer::new(
                 Arc::clone(tokenizer),
                 sampling.params.skip_special_tokens,
-            ),
+            )
+            .showing(sampling.params.shown_special_ids.clone()),
             text: StopStringFilter::new(sampling.params.stop.clone(), no_stop_trim),
             no_stop_trim,
         }
@@ -79,7 +81,7 @@ impl Choice {
             }
         };
         Ok(Delta {
-            text: self.decode(&event.token_ids, finish.as_ref()),
+            texts: self.decode(&event.token_ids, finish.as_ref()),
             token_ids: event.token_ids,
             logprobs: event.logprobs,
             prompt_logprobs: event.prompt_logprobs,
@@ -89,7 +91,7 @@ impl Choice {
         })
     }
 
-    fn decode(&mut self, token_ids: &[u32], finish: Option<&Finish>) -> String {
+    fn decode(&mut self, token_ids: &[u32], finish: Option<&Finish>) -> Vec<String> {
         let shown = match (finish, token_ids) {
             (Some(Finish::Stop(StopMatch::Token(id))), [shown @ .., last])
                 if last == id && !self.no_stop_trim =>
@@ -98,14 +100,22 @@ impl Choice {
             }
             _ => token_ids,
         };
-        let mut decoded: String = shown.iter().map(|&id| self.detokenizer.push(id)).collect();
-        match finish {
-            None => self.text.push(&decoded),
-            Some(finish) => {
-                decoded.push_str(&self.detokenizer.finish());
-                self.text.finish(&decoded, finish.matched_text())
-            }
+        let decoded = shown.iter().map(|&id| self.detokenizer.push(id));
+        let mut texts: Vec<String> = decoded.map(|text| self.text.push(&text)).collect();
+        if let Some(finish) = finish {
+            let held = self.detokenizer.finish();
+            texts.push(self.text.finish(&held, finish.matched_text()));
         }
+        texts
+    }
+}
+
+// === impl Delta ===
+
+impl Delta {
+    /// What the step added.
+    pub(crate) fn text(&self) -> String {
+        self.texts.concat()
     }
 }
 

@@ -6,6 +6,7 @@ mod head;
 mod logprob;
 mod message;
 mod request;
+mod tools;
 mod usage;
 
 pub(crate) use head::{FinishBody, Head, MetadataBody};

@@ -82,6 +82,7 @@ impl TryFrom<SamplingBody> for Sampling {
                 logit_bias: logit_bias(body.logit_bias)?,
                 seed: body.sampling_seed.map(i64::cast_unsigned),
                 skip_special_tokens: body.skip_special_tokens.unwrap_or(true),
+                shown_special_ids: Vec::new(),
             },
             default_max_new_tokens: Some(GENERATE_MAX_NEW_TOKENS),
             no_stop_trim: body.no_stop_trim.unwrap_or(false),

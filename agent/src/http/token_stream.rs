@@ -95,11 +95,23 @@ impl TokenStream {
     /// # Errors
     /// The first failure of any part; the other parts are aborted.
     pub(crate) async fn collect(self) -> Result<Vec<Answer>, ApiError> {
-        let mut answers = vec![Answer::default(); self.parts];
+        let answers = vec![Answer::default(); self.parts];
+        self.collect_into(answers, Answer::extend).await
+    }
+
+    /// The whole answer of every part, each added to its element of `answers`.
+    ///
+    /// # Errors
+    /// The first failure of any part; the other parts are aborted.
+    pub(crate) async fn collect_into<A>(
+        self,
+        mut answers: Vec<A>,
+        extend: impl Fn(&mut A, Delta),
+    ) -> Result<Vec<A>, ApiError> {
         let mut deltas = std::pin::pin!(self.into_stream());
         while let Some(delta) = deltas.next().await {
             let (index, delta) = delta?;
-            answers[index].extend(delta);
+            extend(&mut answers[index], delta);
         }
         Ok(answers)
     }
@@ -133,7 +145,7 @@ impl Part {
 
 impl Answer {
     pub(crate) fn extend(&mut self, delta: Delta) {
-        self.text.push_str(&delta.text);
+        self.text.extend(delta.texts);
         self.token_ids.extend(delta.token_ids);
         self.logprobs.extend(delta.logprobs);
         self.prompt_logprobs.extend(delta.prompt_logprobs);

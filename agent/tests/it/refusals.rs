@@ -70,8 +70,8 @@ const CASES: &[Case] = &[
     case(
         CHAT,
         br#"{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}"#,
-        "not supported",
-        Some("tools"),
+        "a tool has no `type`",
+        Some("tools[0].type"),
     ),
     case(
         CHAT,
@@ -90,7 +90,8 @@ const CASES: &[Case] = &[
     case(TEXT, br#"{"prompt": "a", "tempature": 1}"#, "did you mean `temperature`?", Some("tempature")),
     case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "regex": "[0-9]+"}"#, "not constrained to a grammar", Some("regex")),
     case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "guided_json": {"type": "object"}}"#, "not constrained to a grammar", Some("guided_json")),
-    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}"#, "not parsed for tool calls", Some("tool_choice")),
+    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"}"#, "`tools` is missing or empty", Some("tool_choice")),
+    case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function", "function": {"name": "f"}}]}"#, "does not take tools", Some("tools")),
     case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "modalities": ["text", "audio"]}"#, "text only", Some("modalities")),
     case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "continue_final_message": true, "add_generation_prompt": true}"#, "set one of them", Some("continue_final_message")),
     case("/generate", br#"{"text": "a", "lora_path": "x"}"#, "no adapter is loaded", Some("lora_path")),

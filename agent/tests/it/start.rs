@@ -45,21 +45,9 @@ async fn a_port_that_is_taken_is_named_with_its_flag() {
 async fn a_flag_that_only_tunes_starts_with_one_warning_that_names_it() {
     let tuning = ["--attention-backend", "triton", "--cuda-graph-bs", "1", "2"];
     let always = "--disaggregation-decode-enable-offload-kvcache";
-    let parsers = [
-        "--tool-call-parser",
-        "qwen25",
-        "--reasoning-parser",
-        "qwen3",
-    ];
-    let agent = Agent::start(&[&tuning[..], &parsers, &[always]].concat()).await;
+    let agent = Agent::start(&[&tuning[..], &[always]].concat()).await;
     let log: Vec<&str> = agent.start_log.lines().collect();
-    for (flag, level) in [
-        (tuning[0], "WARN"),
-        (tuning[2], "WARN"),
-        (parsers[0], "WARN"),
-        (parsers[2], "WARN"),
-        (always, "INFO"),
-    ] {
+    for (flag, level) in [(tuning[0], "WARN"), (tuning[2], "WARN"), (always, "INFO")] {
         let lines: Vec<_> = log.iter().filter(|line| line.contains(flag)).collect();
         assert_eq!(lines.len(), 1, "{flag}: {lines:?}");
         assert!(lines[0].contains(level), "{}", lines[0]);

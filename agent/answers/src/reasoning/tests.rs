@@ -1,9 +1,9 @@
 //! Facts about reasoning.
 
 use super::*;
-use crate::Answer;
 use crate::fuzz::read;
 use crate::tools::ToolTypes;
+use crate::{Answer, AnswerReader};
 
 fn answer(form: ReasoningForm, text: &str) -> Answer {
     let types = ToolTypes::default();
@@ -67,5 +67,97 @@ fn names_are_read_and_unknown_ones_refused() {
     assert_eq!(
         error,
         "`r1` is no reasoning parser; there are deepseek-r1, qwen3, qwen3-thinking, glm45, kimi, kimi_k2, mistral, gpt-oss"
+    );
+}
+
+/// Reasoning and the rest of an answer behind a prompt.
+fn behind(form: ReasoningForm, prompt: Prompt<'_>, text: &str) -> [String; 2] {
+    let mut reader = AnswerReader::new(Some(form), None, ToolTypes::default(), prompt);
+    let mut pieces = Vec::new();
+    for part in text.split_inclusive(|_| true) {
+        reader.push(part, &mut pieces);
+    }
+    reader.end(&mut pieces);
+    let answer: Answer = pieces.into_iter().collect();
+    [answer.reasoning, answer.text]
+}
+
+#[test]
+fn the_end_of_a_prompt_says_where_an_answer_begins() {
+    let opened = |prompt, text| behind(ReasoningForm::Qwen3, Prompt::Opened(prompt), text);
+    assert_eq!(
+        opened("<|a|>\n<think>\n", "Hm.</think>\nYes"),
+        ["Hm.", "Yes"]
+    );
+    assert_eq!(opened("<|a|><think>", "Hm"), ["Hm", ""]);
+    let off = "<|a|>\n<think>\n\n</think>\n\n";
+    assert_eq!(opened(off, "A <think> tag"), ["", "A <think> tag"]);
+    // What a user wrote is not the template's.
+    assert_eq!(opened("<|u|>Why <think>?<|a|>", "So."), ["", "So."]);
+    let earlier = "<|a|><think>x</think>y<|u|>z<|a|>";
+    assert_eq!(opened(earlier, "<think>Hm</think>So."), ["Hm", "So."]);
+    let forced = behind(ReasoningForm::DeepseekR1, Prompt::Opened(off), "Yes.");
+    assert_eq!(
+        forced,
+        ["", "Yes."],
+        "the prompt is surer than the form's name"
+    );
+}
+
+#[test]
+fn an_answer_that_continues_a_message_goes_on_in_its_part() {
+    let continued = |message, text| behind(ReasoningForm::Qwen3, Prompt::Continued(message), text);
+    assert_eq!(
+        continued("<think>\nOne", " two</think>\n\nSo."),
+        [" two", "So."]
+    );
+    assert_eq!(continued("<think>x</think>\n\nOne", " two"), ["", " two"]);
+    assert_eq!(continued("One", " <think> two"), ["", " <think> two"]);
+}
+
+#[test]
+fn a_message_that_channels_have_begun_goes_on() {
+    let form = ReasoningForm::Harmony;
+    let opened = |prompt, text| behind(form, Prompt::Opened(prompt), text);
+    let answer =
+        "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>So.";
+    assert_eq!(opened("<|end|><|start|>assistant", answer), ["Hm", "So."]);
+    assert_eq!(opened("<|start|>assistant", "So."), ["", "So."]);
+    let begun = "<|start|>assistant<|channel|>analysis<|message|>One";
+    assert_eq!(opened(begun, " two<|end|>"), [" two", ""]);
+    let call = "<|start|>user<|channel|>x to=functions.f<|message|>{";
+    assert_eq!(
+        opened(call, "}"),
+        ["", "}"],
+        "a call without a beginning is none"
+    );
+    assert_eq!(behind(form, Prompt::Continued("One"), " two"), ["", " two"]);
+}
+
+#[test]
+fn a_chat_template_is_written_for_a_form() {
+    let form = ReasoningForm::of_template;
+    assert_eq!(
+        form("{{ content.split('</think>')[-1] }}"),
+        Some(ReasoningForm::Qwen3)
+    );
+    assert_eq!(
+        form("<|start|>{{ role }}<|channel|>final<|message|>"),
+        Some(ReasoningForm::Harmony)
+    );
+    assert_eq!(form("[THINK]{{ x }}[/THINK]"), Some(ReasoningForm::Mistral));
+    assert_eq!(form("{{ messages[0].content }}"), None);
+}
+
+#[test]
+fn sglangs_names_are_taken() {
+    assert_eq!(
+        "deepseek-v3".parse::<ReasoningForm>().unwrap(),
+        ReasoningForm::Qwen3
+    );
+    let unknown = "step9".parse::<ReasoningForm>().unwrap_err().to_string();
+    assert!(
+        unknown.starts_with("`step9` is no reasoning parser; there are deepseek-r1"),
+        "{unknown}"
     );
 }

@@ -354,3 +354,28 @@ proptest! {
         prop_assert_eq!(read(reasoning, Some(form), &types(), pieces), whole);
     }
 }
+
+#[test]
+fn a_chat_template_is_written_for_a_form() {
+    let form = ToolForm::of_template;
+    let hermes = r#"{"name": <function-name>}</tool_call> {{ '<tool_call>' }}"#;
+    assert_eq!(form(hermes), Some(ToolForm::Hermes));
+    let coder = "<tool_call>\n<function=example>\n<parameter=a>";
+    assert_eq!(form(coder), Some(ToolForm::Qwen3Coder));
+    let glm = "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>";
+    assert_eq!(form(glm), Some(ToolForm::Glm45));
+    let fenced = "<｜tool▁call▁begin｜>' + type + '<｜tool▁sep｜>' + name + '\\n```json";
+    assert_eq!(form(fenced), Some(ToolForm::DeepseekV3));
+    assert_eq!(
+        form("<｜tool▁call▁begin｜>' + name"),
+        Some(ToolForm::DeepseekV31)
+    );
+    assert_eq!(form("{{ messages[0].content }}"), None);
+}
+
+#[test]
+fn a_call_without_an_id_gets_one() {
+    assert_eq!(ToolForm::Hermes.call_id(1), "call_000000000000000000000000");
+    let mistral = ToolForm::Mistral.call_id(u128::MAX);
+    assert_eq!(mistral, "fffffffff");
+}

@@ -25,6 +25,8 @@ pub struct SamplingParams {
     pub stop_token_ids: Vec<u32>,
     /// Special tokens produce no text, neither in the answer nor for stop strings.
     pub skip_special_tokens: bool,
+    /// Special tokens that have text in spite of it: those by which answers are taken apart.
+    pub shown_special_ids: Vec<u32>,
     /// Only the model's end ids are ignored; `stop` and `stop_token_ids` still end the request.
     pub ignore_eos: bool,
     /// Added to the logits of the named tokens.
@@ -69,6 +71,7 @@ impl Default for SamplingParams {
             stop: Vec::new(),
             stop_token_ids: Vec::new(),
             skip_special_tokens: true,
+            shown_special_ids: Vec::new(),
             ignore_eos: false,
             logit_bias: Vec::new(),
             seed: None,

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     skip_special_tokens: bool,
+    /// Special tokens that have text all the same.
+    shown: Vec<u32>,
     text: Utf8Assembler,
     /// A first space may still have to be dropped.
     at_start: bool,
@@ -29,17 +31,26 @@ impl Detokenizer {
         Self {
             tokenizer,
             skip_special_tokens,
+            shown: Vec::new(),
             text: Utf8Assembler::default(),
             at_start: true,
         }
     }
 
+    /// Gives these special tokens text, although the others are skipped.
+    #[must_use]
+    pub fn showing(self, special: Vec<u32>) -> Self {
+        Self {
+            shown: special,
+            ..self
+        }
+    }
+
     /// The text that `id` completes; empty while a character is unfinished.
     pub fn push(&mut self, id: u32) -> String {
-        let bytes = self
-            .tokenizer
-            .text_bytes(id, self.skip_special_tokens, self.at_start);
-        self.at_start &= self.tokenizer.leaves_no_text(id, self.skip_special_tokens);
+        let skips_special = self.skip_special_tokens && !self.shown.contains(&id);
+        let bytes = self.tokenizer.text_bytes(id, skips_special, self.at_start);
+        self.at_start &= self.tokenizer.leaves_no_text(id, skips_special);
         self.text.push(bytes)
     }
 

@@ -19,10 +19,15 @@ fn folder_and_gguf_give_the_same_prompt_and_ids() {
     ];
     let messages = turns.map(|(role, content)| Message::new(role, content));
     let kwargs = serde_json::Map::new();
+    let conversation = Conversation {
+        messages: &messages,
+        tools: &[],
+        kwargs: &kwargs,
+    };
     let render = |template: Option<ChatTemplate>| {
         template
             .expect("it has a template")
-            .render(&messages, true, &kwargs)
+            .render(conversation, true)
             .unwrap()
     };
     let prompt = render(hf_template);

@@ -209,6 +209,18 @@ impl Tokenizer {
         self.special.contains(&id)
     }
 
+    /// The special tokens that are written like one of `texts`.
+    pub fn special_among(&self, texts: &[&str]) -> Vec<u32> {
+        let is_written = |id: &u32| {
+            texts
+                .iter()
+                .any(|t| t.as_bytes() == self.token_bytes.get(*id))
+        };
+        let mut ids: Vec<u32> = self.special.iter().copied().filter(is_written).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// The token that begins a text, as chat templates name it.
     pub fn bos_token(&self) -> Option<&str> {
         self.bos_token.as_deref()

@@ -17,19 +17,6 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "disaggregation-decode-enable-offload-kvcache",
     },
     Group {
-        meaning: Meaning::WithoutEffect(
-            "there is no reasoning parser yet, so reasoning stays in `content` and `reasoning_content` is \
-             absent",
-        ),
-        flags: "reasoning-parser=",
-    },
-    Group {
-        meaning: Meaning::WithoutEffect(
-            "there is no tool-call parser yet, so tool calls stay in `content` and `tool_calls` is absent",
-        ),
-        flags: "tool-call-parser=",
-    },
-    Group {
         meaning: Meaning::WithoutEffect("code in the model's folder is never run"),
         flags: "trust-remote-code",
     },

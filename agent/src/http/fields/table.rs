@@ -25,5 +25,4 @@ const STREAM_OPTIONS: &[Scope] = &[Scope::StreamOptions];
 const MESSAGE: &[Scope] = &[Scope::Message];
 
 const UNCONSTRAINED: &str = "answers are not constrained to a grammar; leave it out";
-const TOOLLESS: &str = "answers are not parsed for tool calls; leave it out";
 const TEXT_ONLY: &str = "this model reads and writes text only; leave it out";

@@ -194,7 +194,7 @@ fn an_unknown_field_is_answered_with_the_one_that_was_meant() {
 #[test]
 fn a_list_asks_for_something_if_an_element_does() {
     for asking in ["[{}]", "[null, 1]", r#"["", "x"]"#] {
-        assert!(ask(Scope::Chat, "tools", asking).1.is_err(), "{asking}");
+        assert!(ask(Scope::Chat, "functions", asking).1.is_err(), "{asking}");
     }
     let long = format!("[{}null]", "null, ".repeat(5000));
     assert!(ask(Scope::Generate, "lora_path", &long).1.is_err());
@@ -202,10 +202,9 @@ fn a_list_asks_for_something_if_an_element_does() {
 
 #[test]
 fn the_field_that_others_go_with_is_named() {
-    // openai-python writes `tool_choice` ahead of the `tools` that a person gave.
-    let body = r#"{"temprature": 1, "tool_choice": "required", "tools": [{}], "seed": 1}"#;
+    let body = r#"{"temprature": 1, "function_call": "f", "functions": [{}], "seed": 1}"#;
     let why = reads::<OpenAiRequest<bool>>(body).unwrap_err();
-    assert_eq!(why.param.as_deref(), Some("tools"));
+    assert_eq!(why.param.as_deref(), Some("functions"));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 mod answer;
 mod events;
+mod reader;
 
+use super::tools::Tools;
 use super::{Head, OpenAiRequest, Tally, TokenTexts};
 use crate::http::body::JsonBody;
 use crate::http::dialect::Dialect;
@@ -11,14 +13,16 @@ use crate::http::sampling::Sampling;
 use crate::http::sse;
 use crate::http::token_stream::{Item, Part, TokenStream};
 use crate::service::{App, Service};
-use answer::{Answered, ChatCompletion};
+use answer::{Answered, ChatAnswer, ChatCompletion};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use events::ChatEvents;
+use pd_answers::Prompt;
 use pd_engine::engine::LogprobOptions;
-use pd_engine::text::Message;
+use pd_engine::text::{Conversation, Message};
 use pd_protocol::Role;
+use reader::{ChoiceReader, ReasoningShown};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -31,7 +35,7 @@ pub(crate) async fn chat_completions(
     let dialect = request.dialect("messages");
     let choices = request.choices()?;
     request.fill_sampling(service.engine.info().sampling_defaults);
-    let sampling = Sampling::try_from(&mut request)?;
+    let mut sampling = Sampling::try_from(&mut request)?;
     if sampling.params.max_new_tokens == Some(0) {
         let field = dialect.max_tokens;
         let message =
@@ -42,7 +46,19 @@ pub(crate) async fn chat_completions(
     let bootstrap = request
         .take_bootstrap()
         .resolve(app.role, choices as usize)?;
-    let input_ids = prompt(service, &mut request, dialect).await?;
+    let shown = ReasoningShown::of(&request);
+    let tools = Tools::take(&mut request, &service.answer_forms)?;
+    let is_apart = shown != ReasoningShown::InText;
+    let forms = service.answer_forms.of_request(is_apart, tools.is_some());
+    sampling.params.shown_special_ids = forms.special_ids();
+    let rendered = Rendered::new(service, &mut request, tools.as_ref())?;
+    let reader = || ChoiceReader::new(forms, tools.as_ref(), shown, rendered.prompt());
+    let readers: Vec<ChoiceReader> = std::iter::repeat_with(reader)
+        .take(choices as usize)
+        .collect();
+    // The template writes the special tokens itself.
+    let add_special_tokens = request.add_special_tokens.unwrap_or(false);
+    let input_ids = encode(service, rendered.text, add_special_tokens, dialect).await?;
     // Its text is tokens now.
     drop(share);
     let head = Head::new(&app, "chatcmpl-", request.rid.take())?;
@@ -62,11 +78,12 @@ pub(crate) async fn chat_completions(
     // Prefill answers with one token, after its transfer: there is nothing to stream.
     if request.stream == Some(true) && app.role != Role::Prefill {
         let usage_events = request.usage_events();
-        let events = ChatEvents::new(head, choices, texts, tally, usage_events)
+        let events = ChatEvents::new(head, readers, texts, tally, usage_events)
             .with_token_ids(return_token_ids);
         return Ok(sse::respond(generation, events));
     }
-    let answers = generation.collect().await?;
+    let answers = readers.into_iter().map(ChatAnswer::new).collect();
+    let answers = generation.collect_into(answers, ChatAnswer::extend).await?;
     let weight_version = service.engine.info().weight_version.clone();
     let answered = Answered {
         head,
@@ -92,14 +109,12 @@ fn logprob_options(request: &OpenAiRequest<bool>) -> Result<LogprobOptions, ApiE
     })
 }
 
-async fn prompt(
+async fn encode(
     service: &Service,
-    request: &mut OpenAiRequest<bool>,
+    text: String,
+    add_special_tokens: bool,
     dialect: Dialect,
 ) -> Result<Vec<u32>, ApiError> {
-    let text = render(service, request)?;
-    // The template writes the special tokens itself.
-    let add_special_tokens = request.add_special_tokens.unwrap_or(false);
     let ids = service
         .encode(vec![text], add_special_tokens, dialect)
         .await?;
@@ -109,34 +124,64 @@ async fn prompt(
         .expect("one text has one list of ids"))
 }
 
-/// The messages, rendered by the model's chat template.
-fn render(service: &Service, request: &mut OpenAiRequest<bool>) -> Result<String, ApiError> {
-    let messages = request.messages.take().unwrap_or_default();
-    if messages.is_empty() {
-        let message = "`messages` is missing or empty; give at least one message";
-        return Err(ApiError::field("messages", message));
+/// A conversation, rendered by the model's chat template.
+struct Rendered {
+    text: String,
+    /// The text of the message that the answer continues.
+    continued: Option<String>,
+}
+
+// === impl Rendered ===
+
+impl Rendered {
+    fn new(
+        service: &Service,
+        request: &mut OpenAiRequest<bool>,
+        tools: Option<&Tools>,
+    ) -> Result<Self, ApiError> {
+        let messages = request.messages.take().unwrap_or_default();
+        if messages.is_empty() {
+            let message = "`messages` is missing or empty; give at least one message";
+            return Err(ApiError::field("messages", message));
+        }
+        let messages = messages.into_iter().enumerate();
+        let messages = messages.map(|(index, message)| message.into_template_message(index));
+        let messages = messages.collect::<Result<Vec<Message>, ApiError>>()?;
+        let template = service.engine.chat_template().ok_or_else(|| {
+            let message = "the model has no chat template; use /v1/completions";
+            ApiError::field("messages", message)
+        })?;
+        let kwargs = template_kwargs(request);
+        let continues = request.continue_final_message.unwrap_or(false);
+        if continues && request.add_generation_prompt == Some(true) {
+            let message = "`continue_final_message` and `add_generation_prompt` are both true: the \
+                           prompt ends in the last message or with a new one; set one of them";
+            return Err(ApiError::field("continue_final_message", message));
+        }
+        let conversation = Conversation {
+            messages: &messages,
+            tools: tools.map_or(&[], |tools| &tools.offered),
+            kwargs: &kwargs,
+        };
+        let rendered = if continues {
+            template.render_continued(conversation)
+        } else {
+            template.render(conversation, request.add_generation_prompt.unwrap_or(true))
+        };
+        let last = messages.last().filter(|_| continues);
+        Ok(Self {
+            text: rendered.map_err(|why| ApiError::field("messages", why.to_string()))?,
+            continued: last.map(|message| message.content.clone()),
+        })
     }
-    let messages = messages.into_iter().enumerate();
-    let messages = messages.map(|(index, message)| message.into_template_message(index));
-    let messages = messages.collect::<Result<Vec<Message>, ApiError>>()?;
-    let template = service.engine.chat_template().ok_or_else(|| {
-        let message = "the model has no chat template; use /v1/completions";
-        ApiError::field("messages", message)
-    })?;
-    let kwargs = template_kwargs(request);
-    let continues = request.continue_final_message.unwrap_or(false);
-    if continues && request.add_generation_prompt == Some(true) {
-        let message = "`continue_final_message` and `add_generation_prompt` are both true: the \
-                       prompt ends in the last message or with a new one; set one of them";
-        return Err(ApiError::field("continue_final_message", message));
+
+    /// What the answer goes on from.
+    fn prompt(&self) -> Prompt<'_> {
+        match &self.continued {
+            Some(message) => Prompt::Continued(message),
+            None => Prompt::Opened(&self.text),
+        }
     }
-    let rendered = if continues {
-        template.render_continued(&messages, &kwargs)
-    } else {
-        let opens_answer = request.add_generation_prompt.unwrap_or(true);
-        template.render(&messages, opens_answer, &kwargs)
-    };
-    rendered.map_err(|why| ApiError::field("messages", why.to_string()))
 }
 
 /// The client's variables of the template. As in SGLang, `reasoning_effort` sets the variables by

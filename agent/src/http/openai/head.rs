@@ -69,6 +69,19 @@ impl From<Option<&Finish>> for FinishBody {
     }
 }
 
+impl FinishBody {
+    /// Of an answer that called tools: it ended for their sake, unless it was cut.
+    pub(crate) fn of_calls(finish: Option<&Finish>) -> Self {
+        match finish {
+            Some(Finish::Stop(_)) => Self {
+                finish_reason: Some("tool_calls"),
+                matched_stop: None,
+            },
+            Some(Finish::Length) | None => Self::from(finish),
+        }
+    }
+}
+
 impl From<&StopMatch> for MatchedStop {
     fn from(matched: &StopMatch) -> Self {
         match matched {

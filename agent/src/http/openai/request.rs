@@ -2,6 +2,7 @@
 //! SGLang and vLLM. The table of fields handles all others.
 
 use super::message::Message;
+use super::tools::ToolChoice;
 use super::usage::UsageEvents;
 use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
@@ -14,6 +15,7 @@ use crate::http::sampling::{Sampling, logit_bias, nucleus};
 use http::StatusCode;
 use pd_engine::model::config::SamplingDefaults;
 use pd_engine::sample::params::SamplingParams;
+use pd_engine::text::TemplateValue;
 use pd_protocol::BootstrapRoom;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -62,6 +64,18 @@ pub(crate) struct OpenAiRequest<L> {
     pub(crate) bootstrap_host: Option<OneOrMany<String>>,
     pub(crate) bootstrap_port: Option<OneOrMany<BootstrapPort>>,
     pub(crate) bootstrap_room: Option<OneOrMany<BootstrapRoom>>,
+
+    /// Functions that the answer may call.
+    pub(crate) tools: Option<Vec<TemplateValue>>,
+    pub(crate) tool_choice: Option<ToolChoice>,
+    /// Whether one answer may call several; it may without it.
+    pub(crate) parallel_tool_calls: Option<bool>,
+    /// Whether reasoning is in a field of its own, SGLang's; it is without it.
+    pub(crate) separate_reasoning: Option<bool>,
+    /// Whether that field arrives as it is written, SGLang's; it does without it.
+    pub(crate) stream_reasoning: Option<bool>,
+    /// Whether reasoning is sent at all, vLLM's; it is without it.
+    pub(crate) include_reasoning: Option<bool>,
 
     /// Additional variables of the chat template, such as Qwen3's `enable_thinking`.
     pub(crate) chat_template_kwargs: Option<Map<String, Value>>,
@@ -119,6 +133,7 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
                 logit_bias: logit_bias(request.logit_bias.take())?,
                 seed: request.seed.map(i64::cast_unsigned),
                 skip_special_tokens: request.skip_special_tokens.unwrap_or(true),
+                shown_special_ids: Vec::new(),
             },
             default_max_new_tokens: None,
             no_stop_trim: keeps_stop.unwrap_or(false),

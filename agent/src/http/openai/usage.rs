@@ -11,8 +11,7 @@ pub(crate) struct Usage {
     total_tokens: usize,
     prompt_tokens_details: PromptTokensDetails,
     completion_tokens_details: CompletionTokensDetails,
-    /// SGLang's place for `completion_tokens_details.reasoning_tokens`. Both are 0: reasoning is not
-    /// counted apart.
+    /// SGLang's place for `completion_tokens_details.reasoning_tokens`.
     reasoning_tokens: usize,
 }
 
@@ -33,6 +32,7 @@ pub(crate) struct Tally {
     /// One element per part.
     cached_tokens: Vec<usize>,
     completion_tokens: usize,
+    reasoning_tokens: usize,
     choices: usize,
 }
 
@@ -65,6 +65,7 @@ impl Tally {
             prompt_tokens: prompt_lens.iter().sum(),
             cached_tokens: vec![0; prompt_lens.len() * choices],
             completion_tokens: 0,
+            reasoning_tokens: 0,
             choices,
         }
     }
@@ -75,6 +76,11 @@ impl Tally {
 
     pub(crate) fn count_answer(&mut self, part: usize, answer: &Answer) {
         self.add(part, answer.cached_tokens, answer.token_ids.len());
+    }
+
+    /// Of the tokens that are counted, these are of reasoning.
+    pub(crate) fn count_reasoning(&mut self, tokens: usize) {
+        self.reasoning_tokens += tokens;
     }
 
     fn add(&mut self, part: usize, cached_tokens: u32, completion_tokens: usize) {
@@ -92,7 +98,10 @@ impl Tally {
             prompt_tokens_details: PromptTokensDetails {
                 cached_tokens: first_choices.sum(),
             },
-            ..Usage::default()
+            completion_tokens_details: CompletionTokensDetails {
+                reasoning_tokens: self.reasoning_tokens,
+            },
+            reasoning_tokens: self.reasoning_tokens,
         }
     }
 }

@@ -1,9 +1,11 @@
-//! The Jinja environment that chat templates expect.
+//! The Jinja environment that chat templates expect: Hugging Face's, which is Python's.
+
+mod python;
 
 use jiff::Timestamp;
 use jiff::fmt::strtime;
 use minijinja::value::Kwargs;
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::{Environment, Error, ErrorKind, Value, escape_formatter};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::error::Error as _;
@@ -28,6 +30,15 @@ pub(super) fn for_chat() -> Environment<'static> {
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", tojson);
+    environment.add_filter("string", python::text);
+    environment.add_filter("upper", |value: &Value| python::text(value).to_uppercase());
+    environment.add_test("iterable", is_iterable);
+    environment.set_formatter(|out, state, value| {
+        if python::is_container(value) {
+            return Ok(out.write_str(&python::text(value))?);
+        }
+        escape_formatter(out, state, value)
+    });
     environment
 }
 
@@ -42,6 +53,11 @@ pub(super) fn explain(error: &Error) -> String {
     text
 }
 
+/// Python has nothing to iterate in none; templates ask this ahead of a list's length.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
 fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
@@ -52,8 +68,7 @@ fn tojson(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
         let reason = format!("tojson: indent is {indent}; at most {INDENT_MAX} are written");
         return Err(Error::new(ErrorKind::InvalidOperation, reason));
     }
-    // Text is never escaped to ASCII here, and keys keep their order.
-    let _: Option<bool> = kwargs.get("ensure_ascii")?;
+    let is_ascii = kwargs.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
     kwargs.assert_all_used()?;
     let mut out = Vec::new();
     let written = match indent {
@@ -66,7 +81,27 @@ fn tojson(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
     };
     let wrong = |reason: String| Error::new(ErrorKind::BadSerialization, reason);
     written.map_err(|error| wrong(error.to_string()))?;
-    String::from_utf8(out).map_err(|error| wrong(error.to_string()))
+    let json = String::from_utf8(out).map_err(|error| wrong(error.to_string()))?;
+    Ok(if is_ascii {
+        escaped_to_ascii(&json)
+    } else {
+        json
+    })
+}
+
+/// JSON has characters outside ASCII in strings only.
+fn escaped_to_ascii(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _infallible = write!(ascii, "\\u{unit:04x}");
+            }
+        }
+    }
+    ascii
 }
 
 /// The function `strftime_now(format)`: `now` in UTC.

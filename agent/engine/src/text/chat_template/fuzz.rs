@@ -36,10 +36,11 @@ static TEMPLATES: LazyLock<Vec<ChatTemplate>> = LazyLock::new(|| {
 });
 
 fn compiled(source: &str) -> Option<ChatTemplate> {
-    ChatTemplate::compile(PathBuf::from("m.jinja"), source.to_owned(), &TOKENIZER).ok()
+    let source = Source::from(source.to_owned());
+    ChatTemplate::compile(PathBuf::from("m.jinja"), source, &TOKENIZER).ok()
 }
 
-/// A JSON object: `messages` as the API reads them, and the variables of the client.
+/// A JSON object: `messages` and `tools` as the API reads them, and the variables of the client.
 #[test]
 fn chat_messages() {
     LazyLock::force(&TEMPLATES);
@@ -51,9 +52,17 @@ fn chat_messages() {
         let given = variables.remove("messages").unwrap_or_default();
         let given = given.as_array().cloned().unwrap_or_default();
         let messages: Vec<Message> = given.into_iter().map(message).collect();
+        let tools = variables.remove("tools").unwrap_or_default();
+        let tools = tools.as_array().cloned().unwrap_or_default();
+        let tools: Vec<Value> = tools.into_iter().map(Value::from_serialize).collect();
+        let conversation = Conversation {
+            messages: &messages,
+            tools: &tools,
+            kwargs: &variables,
+        };
         for template in TEMPLATES.iter() {
-            let _ = template.render_at(UNIX_EPOCH, &messages, true, &variables);
-            let _ = template.render_continued(&messages, &variables);
+            let _ = template.render_at(UNIX_EPOCH, conversation, true);
+            let _ = template.render_continued(conversation);
         }
     });
 }

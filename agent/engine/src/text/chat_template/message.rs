@@ -15,6 +15,8 @@ pub struct Message {
     fields: BTreeMap<String, Value>,
 }
 
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
 // === impl Message ===
 
 impl Message {
@@ -31,6 +33,7 @@ impl Message {
     #[must_use]
     pub fn with_fields(self, fields: impl IntoIterator<Item = (String, Value)>) -> Self {
         let given = fields.into_iter().filter(|(_, value)| !value.is_none());
+        let given = with_names_of_reasoning(given.collect()).into_iter();
         let read = given.map(|(name, value)| match name.as_str() {
             "tool_calls" => (name, each(&value, read_call)),
             _ => (name, value),
@@ -40,6 +43,19 @@ impl Message {
             ..self
         }
     }
+}
+
+/// Clients have three names for what a model thought; templates find it by two of them, as in Hugging Face's.
+fn with_names_of_reasoning(mut fields: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let given = REASONING.iter().find_map(|name| fields.get(*name).cloned());
+    if let Some(given) = given {
+        for name in ["reasoning_content", "thinking"] {
+            fields
+                .entry(name.to_owned())
+                .or_insert_with(|| given.clone());
+        }
+    }
+    fields
 }
 
 fn read_call(call: &Value) -> Value {

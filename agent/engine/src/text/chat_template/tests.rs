@@ -3,11 +3,22 @@
 use super::*;
 use crate::text::tests::golden;
 use serde_json::{Value as Json, json};
+use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
 fn template(source: &str) -> Result<ChatTemplate, TemplateError> {
     let tokenizer = Tokenizer::from_folder(&golden("tiny-llama")).unwrap();
-    ChatTemplate::compile(PathBuf::from("m.jinja"), source.to_owned(), &tokenizer)
+    let source = Source::from(source.to_owned());
+    ChatTemplate::compile(PathBuf::from("m.jinja"), source, &tokenizer)
+}
+
+fn said(messages: &[Message]) -> Conversation<'_> {
+    static NO_KWARGS: LazyLock<Map<String, Json>> = LazyLock::new(Map::new);
+    Conversation {
+        messages,
+        tools: &[],
+        kwargs: &NO_KWARGS,
+    }
 }
 
 fn render_with(source: &str, kwargs: Json) -> Result<String, TemplateError> {
@@ -16,8 +27,11 @@ fn render_with(source: &str, kwargs: Json) -> Result<String, TemplateError> {
         Message::new("user", "Hi"),
     ];
     let day = UNIX_EPOCH + Duration::from_secs(1_721_908_800);
-    let kwargs = kwargs.as_object().unwrap();
-    template(source)?.render_at(day, &messages, true, kwargs)
+    let conversation = Conversation {
+        kwargs: kwargs.as_object().unwrap(),
+        ..said(&messages)
+    };
+    template(source)?.render_at(day, conversation, true)
 }
 
 fn render(source: &str) -> String {
@@ -70,7 +84,7 @@ fn continued(source: &str, last: &str) -> Result<String, TemplateError> {
         Message::new("user", "Say Bonj"),
         Message::new("assistant", last),
     ];
-    template(source)?.render_continued(&messages, &Map::new())
+    template(source)?.render_continued(said(&messages))
 }
 
 #[test]
@@ -114,9 +128,42 @@ fn tool_history_and_names_reach_the_template() {
     ];
     let template = template(source).unwrap();
     assert_eq!(
-        template.render(&messages, true, &Map::new()).unwrap(),
+        template.render(said(&messages), true).unwrap(),
         "ada;weather(Rome)c1=warm"
     );
+}
+
+fn with_tool(template: &ChatTemplate) -> String {
+    let tool = r#"{"type": "function", "function": {"name": "f", "description": "Does"}}"#;
+    let tools: [TemplateValue; 1] = [serde_json::from_str(tool).unwrap()];
+    let conversation = Conversation {
+        tools: &tools,
+        ..said(&[])
+    };
+    template.render(conversation, true).unwrap()
+}
+
+#[test]
+fn tools_reach_the_template_as_they_were_given() {
+    let source = "{% if tools is not none %}{{ tools | tojson }}{% else %}none{% endif %}";
+    assert_eq!(render(source), "none");
+    let template = template(source).unwrap();
+    let tool = r#"[{"type": "function", "function": {"name": "f", "description": "Does"}}]"#;
+    assert_eq!(with_tool(&template), tool);
+    assert_eq!(template.source_with_tools().as_deref(), Some(source));
+}
+
+#[test]
+fn a_template_of_its_own_for_tools_is_used_with_tools() {
+    let tokenizer = Tokenizer::from_folder(&golden("tiny-llama")).unwrap();
+    let source = Source {
+        default: "plain".to_owned(),
+        with_tools: Some("{{ tools[0].function.name }}".to_owned()),
+    };
+    let both = ChatTemplate::compile(PathBuf::from("m.jinja"), source, &tokenizer).unwrap();
+    assert_eq!(with_tool(&both), "f");
+    assert_eq!(both.render(said(&[]), true).unwrap(), "plain");
+    assert_eq!(template("plain").unwrap().source_with_tools(), None);
 }
 
 #[test]
@@ -130,6 +177,27 @@ fn json_is_written_as_python_writes_it() {
         render_with("{{ tools[0].args | tojson(indent=2) }}", tools).unwrap(),
         "{\n  \"x\": 1,\n  \"é\": \"<a>\"\n}"
     );
+}
+
+#[test]
+fn marks_of_what_a_model_wrote_are_passed_over() {
+    let source =
+        "a\n  {%- generation -%}\n  b\n{%  endgeneration %}\nc{%+generation+%}d{% endgeneration%}";
+    assert_eq!(render(source), "ab\ncd");
+}
+
+#[test]
+fn none_is_not_iterable_and_json_may_be_ascii() {
+    let source = "{% if tools is iterable and tools | length > 0 %}some{% else %}no{% endif %}";
+    assert_eq!(render(source), "no");
+    let x = json!({"x": "é🦙"});
+    assert_eq!(
+        render_with("{{ x | tojson(ensure_ascii=true) }}", x).unwrap(),
+        r#""\u00e9\ud83e\udd99""#
+    );
+    let tool = json!({"x": {"a": ["b", true]}});
+    let written = render_with("{{ x }}{{ x.a | string }}{{ x.a | upper }}", tool).unwrap();
+    assert_eq!(written, "{'a': ['b', True]}['b', True]['B', TRUE]");
 }
 
 #[test]

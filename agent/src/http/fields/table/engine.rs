@@ -52,21 +52,9 @@ pub(super) const FIELDS: &[Field] = &[
         "input_ids",
         "give them as `prompt` of /v1/completions",
     ),
-    harmless(
-        CHAT,
-        "separate_reasoning",
-        "no reasoning parser runs: an answer is one text",
-    ),
-    harmless(
-        CHAT,
-        "stream_reasoning",
-        "no reasoning parser runs: an answer is one text",
-    ),
-    harmless(
-        CHAT,
-        "include_reasoning",
-        "no reasoning parser runs: an answer is one text",
-    ),
+    honoured(CHAT, "separate_reasoning"),
+    honoured(CHAT, "stream_reasoning"),
+    honoured(CHAT, "include_reasoning"),
     refused(
         GENERATE,
         "input_embeds",

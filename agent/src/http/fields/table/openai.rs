@@ -2,8 +2,7 @@
 
 use super::super::{Field, harmless, honoured, refused, refused_unless};
 use super::{
-    CHAT, COMPLETIONS, MESSAGE, OPENAI, SAMPLING, STREAM_OPTIONS, TEXT_ONLY, TOOLLESS,
-    UNCONSTRAINED,
+    CHAT, COMPLETIONS, MESSAGE, OPENAI, SAMPLING, STREAM_OPTIONS, TEXT_ONLY, UNCONSTRAINED,
 };
 
 pub(super) const FIELDS: &[Field] = &[
@@ -43,15 +42,16 @@ pub(super) const FIELDS: &[Field] = &[
         "suffix",
         "the model continues a prompt only; leave it out",
     ),
-    refused(CHAT, "tools", TOOLLESS),
-    refused_unless(&[r#""none""#, r#""auto""#], CHAT, "tool_choice", TOOLLESS),
-    harmless(
+    honoured(CHAT, "tools"),
+    honoured(CHAT, "tool_choice"),
+    honoured(CHAT, "parallel_tool_calls"),
+    refused(CHAT, "functions", "give them as `tools`"),
+    refused_unless(
+        &[r#""none""#, r#""auto""#],
         CHAT,
-        "parallel_tool_calls",
-        "tools are refused, so no answer calls one",
+        "function_call",
+        "give it as `tool_choice`",
     ),
-    refused(CHAT, "functions", TOOLLESS),
-    refused_unless(&[r#""none""#, r#""auto""#], CHAT, "function_call", TOOLLESS),
     refused_unless(
         &[r#"{"type": "text"}"#],
         OPENAI,
@@ -127,7 +127,7 @@ pub(super) const FIELDS: &[Field] = &[
     honoured(MESSAGE, "phase"),
     refused(MESSAGE, "audio", TEXT_ONLY),
     refused(MESSAGE, "function_call", "give the call in `tool_calls`"),
-    refused(MESSAGE, "tools", TOOLLESS),
+    refused(MESSAGE, "tools", "give the `tools` of the request"),
     refused(
         MESSAGE,
         "prefix",
@@ -135,7 +135,7 @@ pub(super) const FIELDS: &[Field] = &[
     ),
     // Names that clients give where another API has them.
     refused(COMPLETIONS, "top_logprobs", "give the number as `logprobs`"),
-    refused(COMPLETIONS, "tools", TOOLLESS),
+    refused(COMPLETIONS, "tools", "use /v1/chat/completions"),
     refused(OPENAI, "max_new_tokens", "give it as `max_tokens`"),
     refused(
         OPENAI,

@@ -1,6 +1,7 @@
 //! The complete answer of a chat, in OpenAI's shape.
 
-use crate::http::choice::Finish;
+use super::reader::{ChatPart, ChoiceReader};
+use crate::http::choice::{Delta, Finish};
 use crate::http::openai::{
     FinishBody, Head, MetadataBody, Tally, TokenTexts, Usage, finite, shown,
 };
@@ -41,11 +42,39 @@ struct Choice {
     token_ids: Option<Vec<u32>>,
 }
 
+/// A choice that is being collected.
+#[derive(Debug)]
+pub(crate) struct ChatAnswer {
+    reader: ChoiceReader,
+    answer: Answer,
+    message: Message,
+    reasoning_tokens: usize,
+}
+
 #[derive(Debug, Serialize)]
 struct Message {
     role: &'static str,
-    content: String,
+    /// Null where the answer is nothing but calls.
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
     refusal: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ToolCall {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function,
+}
+
+#[derive(Debug, Serialize)]
+struct Function {
+    name: String,
+    arguments: String,
 }
 
 /// `logprobs` of a choice, or of an event of one.
@@ -72,7 +101,7 @@ struct TokenBody {
 // === impl ChatCompletion ===
 
 impl ChatCompletion {
-    pub(crate) fn new(answered: Answered, answers: Vec<Answer>) -> Self {
+    pub(crate) fn new(answered: Answered, answers: Vec<ChatAnswer>) -> Self {
         let Answered {
             head,
             texts,
@@ -80,19 +109,22 @@ impl ChatCompletion {
             weight_version,
             return_token_ids,
         } = answered;
-        let choice = |(index, answer): (usize, Answer)| {
+        let choice = |(index, answer): (usize, ChatAnswer)| {
+            let ChatAnswer {
+                reader,
+                answer,
+                message,
+                reasoning_tokens,
+            } = answer;
             tally.count_answer(index, &answer);
+            tally.count_reasoning(reasoning_tokens);
             Choice {
                 index,
                 logprobs: texts
                     .as_ref()
                     .map(|texts| Logprobs::new(texts, &answer.logprobs, answer.finish.as_ref())),
-                finish: FinishBody::from(answer.finish.as_ref()),
-                message: Message {
-                    role: "assistant",
-                    content: answer.text,
-                    refusal: None,
-                },
+                finish: reader.finish_body(answer.finish.as_ref()),
+                message,
                 token_ids: return_token_ids.then_some(answer.token_ids),
             }
         };
@@ -105,6 +137,68 @@ impl ChatCompletion {
             choices,
             usage: tally.usage(),
             metadata: MetadataBody { weight_version },
+        }
+    }
+}
+
+// === impl ChatAnswer ===
+
+impl ChatAnswer {
+    pub(crate) fn new(reader: ChoiceReader) -> Self {
+        Self {
+            reader,
+            answer: Answer::default(),
+            message: Message {
+                role: "assistant",
+                content: Some(String::new()),
+                reasoning_content: None,
+                tool_calls: Vec::new(),
+                refusal: None,
+            },
+            reasoning_tokens: 0,
+        }
+    }
+
+    pub(crate) fn extend(&mut self, delta: Delta) {
+        let read = self.reader.read(&delta);
+        self.reasoning_tokens += read.reasoning_tokens;
+        for part in read.parts {
+            self.message.extend(part);
+        }
+        if delta.finish.is_some() {
+            self.message.end();
+        }
+        self.answer.extend(delta);
+    }
+}
+
+// === impl Message ===
+
+impl Message {
+    fn extend(&mut self, part: ChatPart) {
+        match part {
+            ChatPart::Reasoning(more) => {
+                let reasoning = self.reasoning_content.get_or_insert_default();
+                reasoning.push_str(&more);
+            }
+            ChatPart::Text(more) => self.content.get_or_insert_default().push_str(&more),
+            ChatPart::Call { id, name, .. } => self.tool_calls.push(ToolCall {
+                id,
+                kind: "function",
+                function: Function {
+                    name,
+                    arguments: String::new(),
+                },
+            }),
+            ChatPart::Arguments { index, more } => {
+                self.tool_calls[index].function.arguments.push_str(&more);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.tool_calls.is_empty() {
+            self.content.take_if(|content| content.is_empty());
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The events of a streamed chat: per choice the role, the text, the end; then, if requested, the
-//! total usage.
+//! The events of a streamed chat: per choice the role, the parts of the answer, the end; then, if
+//! requested, the total usage.
 
 use super::answer::Logprobs;
+use super::reader::{ChatPart, ChoiceReader};
 use crate::http::choice::Delta;
 use crate::http::openai::{FinishBody, Head, Tally, TokenTexts, Usage, UsageEvents};
 use crate::http::sse::Events;
@@ -13,8 +14,15 @@ pub(crate) struct ChatEvents {
     tally: Tally,
     usage_events: UsageEvents,
     return_token_ids: bool,
-    /// Per choice: whether its role has been sent.
-    begun: Vec<bool>,
+    choices: Vec<StreamedChoice>,
+}
+
+/// A choice that is being streamed.
+#[derive(Debug)]
+struct StreamedChoice {
+    reader: ChoiceReader,
+    /// Whether its role has been sent.
+    begun: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -46,6 +54,28 @@ struct ChunkDelta {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<[ToolCallDelta; 1]>,
+}
+
+/// A call's id and name, then, in later events, its arguments.
+#[derive(Debug, Serialize)]
+struct ToolCallDelta {
+    index: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: FunctionDelta,
+}
+
+#[derive(Debug, Serialize)]
+struct FunctionDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    arguments: String,
 }
 
 // === impl ChatEvents ===
@@ -53,7 +83,7 @@ struct ChunkDelta {
 impl ChatEvents {
     pub(crate) fn new(
         head: Head,
-        choices: u32,
+        readers: Vec<ChoiceReader>,
         texts: Option<TokenTexts>,
         tally: Tally,
         usage_events: UsageEvents,
@@ -64,7 +94,7 @@ impl ChatEvents {
             tally,
             usage_events,
             return_token_ids: false,
-            begun: vec![false; choices as usize],
+            choices: readers.into_iter().map(StreamedChoice::new).collect(),
         }
     }
 
@@ -88,10 +118,11 @@ impl ChatEvents {
     }
 
     fn begin(&mut self, index: usize) -> Option<ChatChunk> {
-        let begun = std::mem::replace(&mut self.begun[index], true);
+        let begun = std::mem::replace(&mut self.choices[index].begun, true);
         let delta = ChunkDelta {
             role: Some("assistant"),
             content: Some(String::new()),
+            ..ChunkDelta::default()
         };
         let choice = ChunkChoice {
             index,
@@ -103,37 +134,37 @@ impl ChatEvents {
         (!begun).then(|| self.chunk(vec![choice], None))
     }
 
-    fn text(&self, index: usize, delta: &mut Delta) -> Option<ChatChunk> {
-        let logprobs = self
-            .texts
-            .as_ref()
+    /// The events of what a step added; the first one carries all that belongs to its tokens.
+    fn parts(&self, index: usize, delta: &mut Delta, parts: Vec<ChatPart>) -> Vec<ChatChunk> {
+        let texts = self.texts.as_ref();
+        let mut logprobs = texts
             .map(|texts| Logprobs::new(texts, &delta.logprobs, delta.finish.as_ref()))
             .filter(Logprobs::has_tokens);
-        let content = std::mem::take(&mut delta.text);
         let token_ids = std::mem::take(&mut delta.token_ids);
-        let token_ids = Some(token_ids).filter(|ids| self.return_token_ids && !ids.is_empty());
-        if content.is_empty() && logprobs.is_none() && token_ids.is_none() {
-            return None;
+        let mut token_ids = Some(token_ids).filter(|ids| self.return_token_ids && !ids.is_empty());
+        let mut deltas: Vec<ChunkDelta> = parts.into_iter().map(ChunkDelta::from).collect();
+        if deltas.is_empty() && (logprobs.is_some() || token_ids.is_some()) {
+            deltas.push(ChatPart::Text(String::new()).into());
         }
-        let choice = ChunkChoice {
+        let choice = |delta| ChunkChoice {
             index,
-            delta: ChunkDelta {
-                role: None,
-                content: Some(content),
-            },
-            logprobs,
+            delta,
+            logprobs: logprobs.take(),
             finish: FinishBody::default(),
-            token_ids,
+            token_ids: token_ids.take(),
         };
-        Some(self.chunk(vec![choice], None))
+        let choices: Vec<ChunkChoice> = deltas.into_iter().map(choice).collect();
+        let chunk = |choice| self.chunk(vec![choice], None);
+        choices.into_iter().map(chunk).collect()
     }
 
     fn end(&self, index: usize, delta: &Delta) -> Option<ChatChunk> {
+        let finish = Some(delta.finish.as_ref()?);
         let choice = ChunkChoice {
             index,
             delta: ChunkDelta::default(),
             logprobs: None,
-            finish: FinishBody::from(Some(delta.finish.as_ref()?)),
+            finish: self.choices[index].reader.finish_body(finish),
             token_ids: None,
         };
         Some(self.chunk(vec![choice], None))
@@ -145,10 +176,12 @@ impl Events for ChatEvents {
 
     fn on_delta(&mut self, part: usize, mut delta: Delta) -> Vec<ChatChunk> {
         self.tally.count(part, &delta);
+        let read = self.choices[part].reader.read(&delta);
+        self.tally.count_reasoning(read.reasoning_tokens);
         let begin = self.begin(part);
-        let text = self.text(part, &mut delta);
+        let parts = self.parts(part, &mut delta, read.parts);
         let end = self.end(part, &delta);
-        [begin, text, end].into_iter().flatten().collect()
+        begin.into_iter().chain(parts).chain(end).collect()
     }
 
     fn on_end(&mut self) -> Vec<ChatChunk> {
@@ -156,6 +189,52 @@ impl Events for ChatEvents {
         let last = self.usage_events.last;
         let last = last.then(|| self.chunk(Vec::new(), Some(usage)));
         last.into_iter().collect()
+    }
+}
+
+// === impl StreamedChoice ===
+
+impl StreamedChoice {
+    fn new(reader: ChoiceReader) -> Self {
+        Self {
+            reader,
+            begun: false,
+        }
+    }
+}
+
+// === impl ChunkDelta ===
+
+impl From<ChatPart> for ChunkDelta {
+    fn from(part: ChatPart) -> Self {
+        let mut delta = Self::default();
+        match part {
+            ChatPart::Reasoning(more) => delta.reasoning_content = Some(more),
+            ChatPart::Text(more) => delta.content = Some(more),
+            ChatPart::Call { index, id, name } => {
+                delta.tool_calls = Some([ToolCallDelta {
+                    index,
+                    id: Some(id),
+                    kind: Some("function"),
+                    function: FunctionDelta {
+                        name: Some(name),
+                        arguments: String::new(),
+                    },
+                }]);
+            }
+            ChatPart::Arguments { index, more } => {
+                delta.tool_calls = Some([ToolCallDelta {
+                    index,
+                    id: None,
+                    kind: None,
+                    function: FunctionDelta {
+                        name: None,
+                        arguments: more,
+                    },
+                }]);
+            }
+        }
+        delta
     }
 }
 

@@ -91,7 +91,7 @@ impl Events for CompletionEvents {
         self.answered.tally.count(part, &delta);
         let echo = self.take_echo(part);
         let logprobs = self.logprobs(part, &echo, &delta);
-        let text = format!("{echo}{}", delta.text);
+        let text = format!("{echo}{}", delta.text());
         let token_ids = Some(std::mem::take(&mut delta.token_ids))
             .filter(|ids| self.answered.return_token_ids && !ids.is_empty());
         let is_empty = text.is_empty() && logprobs.is_none() && token_ids.is_none();

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::http::choice::Finish;
+use crate::http::openai::chat::reader::tests::mk_reader;
+use pd_engine::engine::StopMatch;
 use serde_json::{Value, json};
 
 fn mk_events(choices: u32, last: bool) -> ChatEvents {
@@ -15,12 +17,13 @@ fn mk_events_with(choices: u32, usage_events: UsageEvents) -> ChatEvents {
         model: "m".to_owned(),
     };
     let tally = Tally::new(&[5], choices);
-    ChatEvents::new(head, choices, None, tally, usage_events)
+    let readers = (0..choices).map(|_| mk_reader(true)).collect();
+    ChatEvents::new(head, readers, None, tally, usage_events)
 }
 
 fn mk_delta(text: &str, finish: Option<Finish>) -> Delta {
     Delta {
-        text: text.to_owned(),
+        texts: vec![text.to_owned()],
         token_ids: vec![1],
         cached_tokens: 4,
         finish,
@@ -51,6 +54,46 @@ fn a_choice_sends_role_then_text_then_end() {
     assert_eq!(last[0]["choices"][0]["finish_reason"], "length");
     assert!(last[0].get("usage").is_none());
     assert!(events.on_end().is_empty());
+}
+
+#[test]
+fn reasoning_and_calls_have_fields_of_their_own() {
+    let mut events = mk_events(1, true);
+    let texts = [
+        "<think>",
+        "Hm",
+        "</think>",
+        r#"<tool_call>{"name": "f", "arguments": "#,
+        r#"{"x": 1}"#,
+        "}</tool_call>",
+    ];
+    let steps = texts.map(|text| events.on_delta(0, mk_delta(text, None)));
+    let end = mk_delta("", Some(Finish::Stop(StopMatch::Token(2))));
+    let steps = steps.into_iter().chain([events.on_delta(0, end)]);
+    let mut choices: Vec<Value> = steps
+        .flat_map(values)
+        .map(|chunk| chunk["choices"][0].clone())
+        .collect();
+    let id = choices[2]["delta"]["tool_calls"][0]["id"].take();
+    assert!(id.as_str().unwrap().starts_with("call_"));
+    let deltas: Vec<&Value> = choices.iter().map(|choice| &choice["delta"]).collect();
+    assert_eq!(
+        deltas,
+        [
+            &json!({"role": "assistant", "content": ""}),
+            &json!({"reasoning_content": "Hm"}),
+            &json!({"tool_calls": [{
+                "index": 0, "id": null, "type": "function",
+                "function": {"name": "f", "arguments": ""},
+            }]}),
+            &json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"x\": 1}"}}]}),
+            &json!({}),
+        ]
+    );
+    assert_eq!(choices[4]["finish_reason"], "tool_calls");
+    let usage = &values(events.on_end())[0]["usage"];
+    assert_eq!(usage["reasoning_tokens"], 3);
+    assert_eq!(usage["completion_tokens_details"]["reasoning_tokens"], 3);
 }
 
 #[test]

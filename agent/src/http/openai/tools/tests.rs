@@ -1,0 +1,93 @@
+//! Tools that a request offers, and those that are refused.
+
+use super::*;
+use crate::service::answer_forms::tests::mk_forms;
+use serde_json::json;
+
+fn take(request: Value) -> Result<Option<Tools>, ApiError> {
+    let mut request: OpenAiRequest<bool> = serde_json::from_value(request).unwrap();
+    Tools::take(&mut request, &mk_forms())
+}
+
+#[track_caller]
+fn assert_refused(request: Value, field: &str, words: &str) {
+    let why = take(request).unwrap_err();
+    assert_eq!(why.param.as_deref(), Some(field));
+    assert!(why.message.contains(words), "{}", why.message);
+}
+
+fn function(name: &str) -> Value {
+    json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}})
+}
+
+#[test]
+fn tools_are_offered_unless_the_choice_is_none() {
+    let tools = json!([function("f"), {"type": "function", "function": {"name": "g"}}]);
+    let offered = take(json!({"tools": tools, "tool_choice": "auto"}))
+        .unwrap()
+        .unwrap();
+    assert_eq!(offered.offered.len(), 2);
+    assert!(offered.parallel);
+    let one = take(json!({"tools": tools, "parallel_tool_calls": false})).unwrap();
+    assert!(!one.unwrap().parallel);
+    assert!(
+        take(json!({"tools": tools, "tool_choice": "none"}))
+            .unwrap()
+            .is_none()
+    );
+    assert!(take(json!({"tools": []})).unwrap().is_none());
+    assert!(take(json!({"tool_choice": "auto"})).unwrap().is_none());
+}
+
+#[test]
+fn a_tool_that_is_not_whole_is_refused_by_its_place() {
+    let one = |tool: Value| json!({"tools": [function("f"), tool]});
+    assert_refused(one(json!({})), "tools[1].type", "give \"function\"");
+    assert_refused(one(json!("f")), "tools[1].type", "give \"function\"");
+    assert_refused(
+        one(json!({"type": "web_search"})),
+        "tools[1].type",
+        "`web_search`",
+    );
+    let nameless = json!({"type": "function", "function": {}});
+    assert_refused(one(nameless), "tools[1].function.name", "1 to 256 bytes");
+    assert_refused(
+        one(function("f")),
+        "tools[1].function.name",
+        "named `f`, too",
+    );
+    let parameters = json!({"type": "function", "function": {"name": "g", "parameters": [1]}});
+    assert_refused(one(parameters), "tools[1].function.parameters", "an object");
+    let strict = json!({"type": "function", "function": {"name": "g", "strict": true}});
+    assert_refused(one(strict), "tools[1].function.strict", "grammar");
+}
+
+#[test]
+fn a_choice_that_cannot_be_kept_is_refused() {
+    let choose = |choice: Value| json!({"tools": [function("f")], "tool_choice": choice});
+    assert_refused(
+        choose(json!("sometimes")),
+        "tool_choice",
+        "`sometimes` is no choice",
+    );
+    assert_refused(choose(json!("required")), "tool_choice", "grammar");
+    let named = |name: &str| choose(json!({"type": "function", "function": {"name": name}}));
+    assert_refused(named("f"), "tool_choice", "grammar");
+    assert_refused(named("g"), "tool_choice", "no function `g`");
+    let without = json!({"tool_choice": "required"});
+    assert_refused(without, "tool_choice", "`tools` is missing or empty");
+}
+
+#[test]
+fn a_model_that_cannot_call_is_not_offered_tools() {
+    let mut request: OpenAiRequest<bool> =
+        serde_json::from_value(json!({"tools": [function("f")]})).unwrap();
+    let why = Tools::take(&mut request, &AnswerForms::default()).unwrap_err();
+    assert_eq!(why.param.as_deref(), Some("tools"));
+    assert!(why.message.contains("--chat-template"), "{}", why.message);
+    assert!(
+        refusal(Toolless::Form)
+            .message
+            .contains("--tool-call-parser")
+    );
+}
