@@ -15,6 +15,7 @@ pub mod drain;
 pub mod engine;
 pub mod field;
 pub mod gpus;
+pub mod json_order;
 mod kube_schema;
 pub mod kv;
 pub mod limits;

@@ -1,5 +1,6 @@
 //! The generated files: CustomResourceDefinitions as YAML.
 
+use crate::json_order::sorted;
 use crate::pd_deployment::PdDeployment;
 use crate::pd_pool::PdPool;
 use crate::status::UNSEEN;
@@ -35,11 +36,12 @@ pub(crate) fn open_api_schema() -> Value {
 fn schema(crd: &CustomResourceDefinition) -> Value {
     let schema = crd.spec.versions.first().and_then(|it| it.schema.as_ref());
     let schema = schema.and_then(|it| it.open_api_v3_schema.as_ref());
-    serde_json::to_value(schema).expect("a schema serializes to JSON")
+    sorted(serde_json::to_value(schema).expect("a schema serializes to JSON"))
 }
 
 fn manifest(crd: &CustomResourceDefinition) -> Manifest {
-    let yaml = serde_saphyr::to_string(crd).expect("a CRD serializes to YAML");
+    let json = sorted(serde_json::to_value(crd).expect("a CRD serializes to JSON"));
+    let yaml = serde_saphyr::to_string(&json).expect("a CRD serializes to YAML");
     Manifest {
         file_name: format!("{}.yaml", crd.spec.names.plural),
         kind: crd.spec.names.kind.clone(),

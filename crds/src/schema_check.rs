@@ -2,6 +2,7 @@
 //! and unknown fields, enums, bounds, patterns. The schema is read, never restated here.
 
 use crate::field::{FieldError, FieldPath};
+use crate::json_order::by_name;
 use crate::manifest;
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -91,7 +92,7 @@ fn check_object(
             fields.len()
         )));
     }
-    for (name, value) in fields {
+    for (name, value) in by_name(fields) {
         let path = path.child(name);
         match (properties.get(name), schema.get("additionalProperties")) {
             (Some(schema), _) => check_node(value, schema, &path, errors),

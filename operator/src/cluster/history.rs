@@ -9,6 +9,7 @@ use crate::controller::validate;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 use kube::api::Patch;
+use pd_crds::json_order::sorted;
 use pd_crds::record::restored;
 use pd_crds::{PdDeployment, PdDeploymentSpec};
 use pd_protocol::labels::ACCEPTED_SPEC;
@@ -53,7 +54,7 @@ fn spec_of(
 
 /// A spec as a record carries it; empty where it is too large, which means that none is kept.
 fn accepted(spec: &PdDeploymentSpec) -> String {
-    let text = json!(spec).to_string();
+    let text = sorted(json!(spec)).to_string();
     match text.len() {
         ..=ACCEPTED_BYTES_MAX => text,
         _ => String::new(),

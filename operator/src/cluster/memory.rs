@@ -13,6 +13,7 @@ use super::written_statuses::WrittenStatuses;
 use crate::scaler::Scaler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
+use pd_crds::json_order::sorted;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
@@ -103,7 +104,7 @@ impl ApplyCache {
 
 fn digest_of<K: Serialize>(object: &K) -> [u8; 32] {
     let json = serde_json::to_value(object).expect("Kubernetes objects serialize to JSON");
-    Sha256::digest(json.to_string()).into()
+    Sha256::digest(sorted(json).to_string()).into()
 }
 
 /// Under which name it is remembered what was applied for a namespace: no UID has a space.

@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::ResourceExt;
+use pd_crds::json_order::sorted;
 use pd_protocol::labels;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -76,7 +77,7 @@ pub(super) fn template_of(deployment: &Deployment) -> Option<&PodTemplateSpec> {
 /// Never: pod templates serialize to JSON.
 pub(super) fn digest(template: Option<&PodTemplateSpec>) -> String {
     let json = serde_json::to_value(template).expect("pod templates serialize to JSON");
-    let digest = Sha256::digest(json.to_string());
+    let digest = Sha256::digest(sorted(json).to_string());
     let mut hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     hex.truncate(DIGITS);
     hex

@@ -5,6 +5,7 @@ use super::privileges::{raised, raised_by_annotation};
 use k8s_openapi::DeepMerge;
 use k8s_openapi::api::core::v1::Pod;
 use pd_crds::field::{FieldError, FieldErrors, FieldPath};
+use pd_crds::json_order::by_name;
 use pd_crds::pool::PodTemplate;
 use pd_protocol::labels;
 use serde_json::{Value, json};
@@ -44,7 +45,7 @@ pub(crate) fn merge_template(
 fn check_reserved(template: &PodTemplate, path: &FieldPath) -> Result<(), FieldErrors> {
     let mut errors = Vec::new();
     let metadata = template.metadata.as_ref().and_then(Value::as_object);
-    for (field, value) in metadata.into_iter().flatten() {
+    for (field, value) in metadata.into_iter().flat_map(by_name) {
         let path = path.child("metadata").child(field);
         if field != "labels" && field != "annotations" {
             errors.push(path.error("only labels and annotations can be added"));
@@ -52,7 +53,7 @@ fn check_reserved(template: &PodTemplate, path: &FieldPath) -> Result<(), FieldE
         for name in value
             .as_object()
             .into_iter()
-            .flatten()
+            .flat_map(by_name)
             .map(|(name, _)| name)
         {
             if name.split('/').next() == Some(labels::GROUP) {
@@ -71,10 +72,10 @@ fn check_reserved(template: &PodTemplate, path: &FieldPath) -> Result<(), FieldE
 fn compare(over: &Value, kept: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     match over {
         Value::Object(fields) => {
-            for (name, value) in fields {
+            for (name, value) in by_name(fields) {
                 compare(value, &kept[name.as_str()], &path.child(name), errors);
             }
-            let made_up = kept.as_object().into_iter().flatten();
+            let made_up = kept.as_object().into_iter().flat_map(by_name);
             let made_up = made_up.filter(|(name, value)| {
                 !fields.contains_key(*name) && (**value == json!("") || **value == json!(0))
             });

@@ -9,6 +9,7 @@
 use super::fetch;
 use super::model;
 use pd_crds::field::{FieldError, FieldPath};
+use pd_crds::json_order::by_name;
 use serde_json::{Value, json};
 
 const REMEDY: &str = "raises the pod's privileges; leave it out, or have it allowed: helm value overrides.privileged";
@@ -121,7 +122,7 @@ fn of_container(container: &Value, path: &FieldPath) -> Vec<FieldError> {
 
 /// The container that fetches a model to its node may write there, so what it runs is the operator's.
 fn of_fetch(container: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let fields = container.as_object().into_iter().flatten();
+    let fields = container.as_object().into_iter().flat_map(by_name);
     let own = fields.filter(|(name, value)| {
         !["name", "resources"].contains(&name.as_str()) && !value.is_null()
     });

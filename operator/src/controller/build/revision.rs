@@ -6,6 +6,7 @@
 
 use super::component::Component;
 use pd_crds::PdDeploymentSpec;
+use pd_crds::json_order::sorted;
 use pd_crds::model::{HuggingFaceSource, ModelSpec};
 use pd_crds::pool::{PoolSpec, PoolsSpec};
 use serde_json::{Value, json};
@@ -114,7 +115,7 @@ fn shape(pool: &PoolSpec) -> Value {
 }
 
 fn digest(inputs: &Value) -> String {
-    let digest = Sha256::digest(inputs.to_string());
+    let digest = Sha256::digest(sorted(inputs.clone()).to_string());
     let mut hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     hex.truncate(DIGITS);
     hex

@@ -2,6 +2,7 @@
 //! (`make charts`). `INSTA_UPDATE=always` writes the files again.
 
 use super::*;
+use pd_crds::json_order::sorted;
 use pd_crds::pd_pool::{PdPoolSpec, PoolRole};
 use pd_crds::status::UNSEEN;
 use serde_json::{Value, json};
@@ -210,6 +211,7 @@ fn objects_that_others_are_tried_on_are_those_that_the_operator_writes() {
         let mut names = BTreeSet::new();
         for (name, object) in objects {
             let path = folder(kind).join(format!("{name}.json"));
+            let object = sorted(serde_json::to_value(&object).unwrap());
             let text = format!("{}\n", serde_json::to_string_pretty(&object).unwrap());
             if writes {
                 std::fs::write(&path, &text).unwrap();

@@ -56,8 +56,8 @@ fn add_flags(args: &mut Args, worker: &Worker<'_>) {
     // Decode computes no prompt itself where its KV does not come: the request fails, and is tried again elsewhere.
     let transfer = json!({
         "kv_connector": "NixlConnector",
-        "kv_role": role,
         "kv_load_failure_policy": "fail",
+        "kv_role": role,
     });
     args.flag("kv-transfer-config", transfer.to_string());
     // Asked to end, it cuts what runs by default.
