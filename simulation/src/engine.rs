@@ -256,6 +256,7 @@ pub(crate) fn request(
             ..SamplingParams::default()
         },
         logprobs: LogprobOptions::default(),
+        grammar: None,
         bootstrap,
         choice: 0,
     }

@@ -401,6 +401,7 @@ impl Workspace {
                 rows,
                 token_counts: words("token_counts", 2)?,
                 logit_bias: words("logit_bias", 0)?,
+                masks: words("masks", 0)?,
             },
             out: SampleOut {
                 tokens: words("tokens", 16)?,

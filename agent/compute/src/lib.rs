@@ -42,6 +42,8 @@ pub use ops::{
     NO_ROW, OpFeature, OpNeeds, QkvPrep, RmsNorm, RopeTable, Routing, SHORT_DELTA_KEYS_MAX, Sample,
     Scores, SharedRows, Strided, WriteMode,
 };
-pub use sampling::{LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount};
+pub use sampling::{
+    LogitBias, NO_MASK, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount, mask_words,
+};
 pub use states::{StateRows, StateTensorView, StateView};
 pub use weight::WeightSource;

@@ -1,8 +1,8 @@
 //! Sampling parameters as they lie in device memory, one row per sequence, and the noise.
 //!
 //! A row's result depends on its own logits and parameters only. The order is SGLang's: penalties
-//! and bias on the logits, temperature, then top-k, top-p and min-p jointly on one distribution.
-//! Logprobs are those of the logits after penalties and bias, without temperature.
+//! and bias on the logits, a mask, temperature, then top-k, top-p and min-p jointly on one distribution.
+//! Logprobs are those of the logits after penalties, bias and mask, without temperature.
 
 use crate::device_types::DeviceTypes;
 use bytemuck::{Pod, Zeroable};
@@ -10,6 +10,9 @@ use bytemuck::{Pod, Zeroable};
 /// The token of a row that has no finite logit; its logprob is NaN. Also `SamplingRow::given` of a
 /// row that draws.
 pub const NO_TOKEN: u32 = u32::MAX;
+
+/// `SamplingRow::mask` of a row that may draw every token.
+pub const NO_MASK: u32 = u32::MAX;
 
 /// Parameters of one row. Uploaded as they are; [`SamplingRow::WORDS`] `u32` each.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
@@ -48,6 +51,8 @@ pub struct SamplingRow {
     /// Half-open range of `SamplingView::logit_bias`.
     pub bias_begin: u32,
     pub bias_end: u32,
+    /// Index in `SamplingView::masks` of the tokens that the row may draw, or [`NO_MASK`].
+    pub mask: u32,
 }
 
 /// A token that a penalised row has seen. A token occurs once per row.
@@ -76,6 +81,8 @@ pub struct SamplingView<B: DeviceTypes> {
     pub token_counts: B::Buffer,
     /// [`LogitBias`]es of all rows.
     pub logit_bias: B::Buffer,
+    /// [`mask_words`] per mask. Token t is bit t % 32 of word t / 32; the others are banned.
+    pub masks: B::Buffer,
 }
 
 /// Outputs of `sample`.
@@ -105,6 +112,7 @@ impl SamplingRow {
             top_p: 1.0,
             repetition_penalty: 1.0,
             given: NO_TOKEN,
+            mask: NO_MASK,
             ..Self::zeroed()
         }
     }
@@ -118,6 +126,11 @@ impl SamplingRow {
     pub fn seed(&self) -> u64 {
         u64::from(self.seed_hi) << 32 | u64::from(self.seed_lo)
     }
+}
+
+/// `u32` words of a mask over `vocab` tokens.
+pub const fn mask_words(vocab: usize) -> usize {
+    vocab.div_ceil(u32::BITS as usize)
 }
 
 /// Uniform in `[0, 1)` with 53 bits, a pure function of its arguments: two rounds of the

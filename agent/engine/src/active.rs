@@ -116,11 +116,12 @@ impl<T> Active<T> {
         self.drawing == 0 || self.len() < self.req.len_max
     }
 
-    /// Whether its next step needs a token that is not known yet: to penalise it, or to find drafts of what comes
-    /// after.
+    /// Whether its next step needs a token that is not known yet: to penalise it, for its grammar, or to find drafts of
+    /// what comes after.
     pub(crate) fn needs_outcome(&self) -> bool {
         let wants_drafts = self.req.drafts.as_ref().is_some_and(ReqDrafts::are_on);
-        self.drawing > 0 && (self.verifying || wants_drafts || self.req.penalties.are_on())
+        let follows = self.req.penalties.are_on() || self.req.grammar.is_some();
+        self.drawing > 0 && (self.verifying || wants_drafts || follows)
     }
 
     /// The token of its first position to do, if a step in flight draws it.

@@ -22,6 +22,7 @@ mod stream;
 
 use crate::answer::answer;
 use crate::command::{Command, RequestId, Submission, stopped};
+use crate::grammar::Grammars;
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
 use shared::{Shared, StopOnDrop};
@@ -85,6 +86,10 @@ impl EngineHandle {
         info.check_lengths(&request)?;
         info.check_tokens(&request)?;
         request.sampling.validate(info.vocab_size)?;
+        let grammar = request.grammar.as_ref();
+        if grammar.is_some_and(|grammar| !shared.grammars.has_made(grammar)) {
+            return Err(SubmitError::ForeignGrammar);
+        }
         let room = info.room_of(&request)?;
         let in_flight = shared.in_flight.enter(room)?;
         let id = RequestId(shared.state.last_id.fetch_add(1, Ordering::Relaxed) + 1);
@@ -114,6 +119,11 @@ impl EngineHandle {
 
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.shared.tokenizer
+    }
+
+    /// Where requests get their grammars from before they are submitted.
+    pub fn grammars(&self) -> &Grammars {
+        &self.shared.grammars
     }
 
     /// `None` if the model has none, and so accepts no chat.

@@ -9,6 +9,7 @@ mod command;
 mod disaggregation;
 pub mod engine;
 mod event_loop;
+pub mod grammar;
 mod in_flight;
 mod info;
 mod kvcache;

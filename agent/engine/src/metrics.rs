@@ -2,10 +2,14 @@
 //! (docs/sglang-protocol.md#metrics) with the prefix `pdserve_`. `pd_kv_transfer` adds the series
 //! of peers, NICs and rails to the same registry.
 
+mod grammars;
+
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec};
 use prometheus::{Encoder, HistogramOpts, Opts, Registry, TextEncoder};
 use std::time::{Duration, Instant};
+
+pub(crate) use grammars::GrammarMetrics;
 
 /// The registry belongs to the engine, so that several engines of a process do not mix. Clones
 /// share it.
@@ -16,6 +20,7 @@ pub struct EngineMetrics {
     pub(crate) counters: Counters,
     pub(crate) histograms: Histograms,
     pub(crate) speculation: SpeculationMetrics,
+    pub(crate) grammars: GrammarMetrics,
 }
 
 /// The present state; written once per step of the event loop.
@@ -119,6 +124,7 @@ impl EngineMetrics {
             counters: Counters::new(&registry),
             histograms: Histograms::new(&registry),
             speculation: SpeculationMetrics::new(&registry),
+            grammars: GrammarMetrics::new(&registry),
             registry,
         }
     }

@@ -4,6 +4,7 @@
 
 use crate::answer::AnswerSender;
 use crate::command::{RequestId, Submission};
+use crate::grammar::{GrammarState, MaskJob};
 use crate::in_flight::InFlight;
 use crate::info::EngineInfo;
 use crate::request::{FinishReason, LogprobOptions, TokenEvent, TokenLogprob};
@@ -35,7 +36,9 @@ pub(crate) struct Req {
     pub(crate) seed: u64,
     pub(crate) stop: StopChecker,
     pub(crate) penalties: Penalties,
-    /// None unless the engine speculates.
+    /// How far the answer has come in the request's grammar, if it has one.
+    pub(crate) grammar: Option<GrammarState>,
+    /// None unless the engine speculates and the request has no grammar.
     pub(crate) drafts: Option<ReqDrafts>,
     /// Prompt tokens found in the cache.
     pub(crate) cached_tokens: usize,
@@ -55,6 +58,10 @@ pub(crate) struct ReqTimes {
     pub(crate) first_scheduled: Option<Instant>,
     pub(crate) last_token: Option<Instant>,
 }
+
+/// A request that no worker can answer.
+pub(crate) const NOT_FINITE: &str =
+    "the model's logits are not finite for this input; its weights are broken";
 
 /// Makes a [`Req`] of each submission; holds what it needs of the engine.
 #[derive(Debug)]
@@ -108,6 +115,9 @@ impl ReqFactory {
                     .showing(sampling.shown_special_ids.clone());
             Box::new(move |token| detokenizer.push(token))
         });
+        // A mask is of one place, and follows from all tokens before it.
+        let speculation = self.speculation.as_ref();
+        let speculation = speculation.filter(|_| request.grammar.is_none());
         Req {
             id,
             rid: request.rid,
@@ -120,7 +130,8 @@ impl ReqFactory {
             logprobs: request.logprobs,
             choice: request.choice,
             stop,
-            drafts: self.speculation.as_ref().map(Speculation::req_drafts),
+            drafts: speculation.map(Speculation::req_drafts),
+            grammar: request.grammar.map(GrammarState::new),
             cached_tokens: 0,
             bootstrap: request.bootstrap,
             times: ReqTimes {
@@ -223,8 +234,26 @@ impl Req {
         }
         self.tokens.push(token);
         self.penalties.push(token);
+        let of_grammar = self
+            .grammar
+            .as_ref()
+            .and_then(|grammar| grammar.take(token));
         let stop = self.stop.check(token, self.output_len());
+        let stop = of_grammar.or(stop);
         stop.or_else(|| (self.tokens.len() >= self.len_max).then_some(FinishReason::Length))
+    }
+
+    /// What computes the mask of the token after the last, if the request has a grammar. Ids that may not be drawn yet, or
+    /// are ignored, wait until the grammar leaves nothing else.
+    pub(crate) fn mask_job(&self) -> Option<MaskJob> {
+        let grammar = self.grammar.as_ref()?;
+        Some(grammar.mask_job(self.stop.withheld(self.output_len())))
+    }
+
+    /// Why the model could draw no token.
+    pub(crate) fn why_no_token(&self) -> String {
+        let grammar = self.grammar.as_ref();
+        grammar.map_or_else(|| NOT_FINITE.to_owned(), GrammarState::why_none)
     }
 
     /// Sends the reader one token, which `RequestStream::recv` returns. A reader that is gone has sent

@@ -1,5 +1,6 @@
 //! An engine's input and output: a request, the events of its answer, and the reasons for refusing one.
 
+use crate::grammar::Grammar;
 use crate::sample::params::{ParamsError, SamplingParams};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
@@ -12,6 +13,8 @@ pub struct GenerateRequest {
     pub input_ids: Vec<u32>,
     pub sampling: SamplingParams,
     pub logprobs: LogprobOptions,
+    /// What the answer must be: of this engine's [`Grammars`](crate::grammar::Grammars).
+    pub grammar: Option<Grammar>,
     /// Required in prefill and decode mode, ignored otherwise.
     pub bootstrap: Option<BootstrapFields>,
     /// Index among the `n` choices of one prompt, which makes their samples differ.
@@ -123,6 +126,8 @@ pub enum SubmitError {
     Cordoned,
     #[error("this worker's queue is full ({limit} requests wait); send it elsewhere")]
     QueueFull { limit: usize },
+    #[error("the grammar was compiled by another engine; compile it by this one")]
+    ForeignGrammar,
     #[error("the engine has stopped: {reason}")]
     Stopped { reason: String },
 }
@@ -148,7 +153,10 @@ impl SubmitError {
             | Self::TokenOutOfVocabulary { .. } => Some("prompt"),
             Self::AnswerExceedsContext { .. } => Some("max_tokens"),
             Self::BootstrapMissing { .. } | Self::RoomInUse(_) => Some("bootstrap_room"),
-            Self::Cordoned | Self::QueueFull { .. } | Self::Stopped { .. } => None,
+            Self::Cordoned
+            | Self::QueueFull { .. }
+            | Self::ForeignGrammar
+            | Self::Stopped { .. } => None,
         }
     }
 }

@@ -41,10 +41,6 @@ struct Deferred {
     tokens: Option<Vec<u32>>,
 }
 
-/// A request that no worker can answer.
-pub(crate) const NOT_FINITE: &str =
-    "the model's logits are not finite for this input; its weights are broken";
-
 // === impl Resources ===
 
 impl Resources {
@@ -191,10 +187,11 @@ impl Resources {
         req
     }
 
-    /// Ends a request whose logits are not finite; its KV is worthless.
+    /// Ends a request none of whose logits is finite; its KV is worthless, if that is not its grammar's.
     pub(crate) fn fail_not_finite(&mut self, active: Active) {
         let step = active.last_step();
-        self.recorder.fail(&active.req, NOT_FINITE, false);
+        let reason = active.req.why_no_token();
+        self.recorder.fail(&active.req, &reason, false);
         self.end_kv(active.kv, step, None);
     }
 

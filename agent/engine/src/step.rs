@@ -10,6 +10,7 @@ mod lists;
 mod sampling;
 
 use crate::command::RequestId;
+use crate::grammar::Masks;
 use crate::request::TokenLogprob;
 use pd_compute::NO_TOKEN;
 use std::ops::Range;
@@ -43,13 +44,14 @@ pub(crate) struct StepRow {
 }
 
 /// Everything that is needed to carry out a step.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct StepPlan {
-    pub(crate) id: StepId,
     pub(crate) shape: StepShape,
     /// The inputs, as they are uploaded; `places` says which list lies where.
     pub(crate) words: Vec<u32>,
     pub(crate) places: Places,
+    /// What rows may draw whose `SamplingRow::mask` says so; all that is not known when the step is scheduled.
+    pub(crate) masks: Masks,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -177,6 +179,21 @@ pub(crate) enum Sampled {
     Tokens(Vec<TokenLogprob>),
     /// No logit is finite behind these tokens: the model or its weights are broken for this input.
     NotFinite(Vec<TokenLogprob>),
+}
+
+// === impl StepPlan ===
+
+#[cfg(test)]
+impl StepPlan {
+    /// For devices that draw without logits.
+    pub(crate) fn without_masks(&self) -> Self {
+        Self {
+            shape: self.shape,
+            words: self.words.clone(),
+            places: self.places.clone(),
+            masks: Masks::default(),
+        }
+    }
 }
 
 // === impl StepRow ===

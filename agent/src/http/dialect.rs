@@ -90,6 +90,7 @@ impl Dialect {
             | SubmitError::RoomInUse(_)
             | SubmitError::Cordoned
             | SubmitError::QueueFull { .. }
+            | SubmitError::ForeignGrammar
             | SubmitError::Stopped { .. } => refusal,
         }
     }

@@ -171,6 +171,7 @@ fn submit(service: &Service, part: Part, dialect: Dialect) -> Result<Choice, Api
         input_ids: item.input_ids.clone(),
         sampling,
         logprobs: item.logprobs,
+        grammar: None,
         bootstrap,
         choice,
     });

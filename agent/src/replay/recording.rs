@@ -150,6 +150,7 @@ impl Recording {
             input_ids: leg.input_ids.clone(),
             sampling,
             logprobs: LogprobOptions::default(),
+            grammar: None,
             bootstrap: None,
             choice: leg.choice,
         })

@@ -93,6 +93,7 @@ torch! {
     equal_logits_are_drawn_by_id
     splits_without_numbers_are_passed_over
     penalties_and_bias_reach_every_split
+    masked_rows_draw_what_is_allowed
     the_likeliest_are_found_in_all_splits
     sampling_reads_its_parameters_at_every_replay
     pages_come_back_from_the_host_as_they_went

@@ -8,7 +8,7 @@ use crate::sampling::{SampleOut, SamplingRow, SamplingView};
 /// Draws a token per row; see [`crate::sampling`].
 #[derive(Debug)]
 pub struct Sample<'a, B: DeviceTypes> {
-    /// `F32 [rows][vocab]`; penalties and bias are applied in place.
+    /// `F32 [rows][vocab]`; penalties, bias and masks are applied in place.
     pub logits: &'a B::Buffer,
     pub vocab: usize,
     pub rows: usize,
@@ -42,6 +42,7 @@ impl<B: DeviceTypes> Sample<'_, B> {
             ),
             ("token_counts", &params.token_counts, &words, 0),
             ("logit_bias", &params.logit_bias, &words, 0),
+            ("masks", &params.masks, &words, 0),
             ("sampled tokens", &out.tokens, &words, rows),
             ("logprobs", &out.logprobs, &floats, rows),
             ("top_tokens", &out.top_tokens, &words, top),

@@ -185,6 +185,7 @@ fn request(seed: usize, prompt: usize, new_tokens: usize) -> GenerateRequest {
             ..SamplingParams::default()
         },
         logprobs: LogprobOptions::default(),
+        grammar: None,
         bootstrap: None,
         choice: 0,
     }

@@ -1,6 +1,7 @@
 //! State that the handles and the scheduler's thread share, and the guard that stops the engine with its last handle.
 
 use crate::command::{Command, CommandSender};
+use crate::grammar::Grammars;
 use crate::in_flight::InFlightRequests;
 use crate::info::EngineInfo;
 use crate::metrics::EngineMetrics;
@@ -15,6 +16,7 @@ pub(super) struct Shared {
     pub(super) info: EngineInfo,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) chat_template: Option<ChatTemplate>,
+    pub(super) grammars: Grammars,
     pub(super) metrics: EngineMetrics,
     pub(super) timelines: Arc<Timelines>,
     pub(super) in_flight: Arc<InFlightRequests>,

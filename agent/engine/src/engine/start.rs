@@ -14,6 +14,7 @@ use crate::command;
 use crate::disaggregation::TransferEnd;
 use crate::disaggregation::start::{TransferStart, TransferStartError};
 use crate::event_loop::{EventLoop, EventLoopParts, LoopWaker, SetOnDrop};
+use crate::grammar::Grammars;
 use crate::in_flight::InFlightRequests;
 use crate::info::EngineInfo;
 use crate::kvcache::group::{ExportError, KvGroups, KvPoolShape, RankMemory};
@@ -201,11 +202,12 @@ fn assemble(
     let (commands_tx, commands_rx) = command::queue();
     let waker = LoopWaker::new(commands_tx.clone());
     let (mode, transfer_failure) = mode(&mut loaded, config, &waker)?;
+    let recorder = Recorder::new(loaded.slot_bytes);
     let resources = Resources::new(
         loaded.ranks,
         KvCache::new(sizes::cache_sizes(config, loaded.shape, loaded.window)),
-        StepBuilder::new(loaded.padding).with_drafting(draft::drafting(config)),
-        Recorder::new(loaded.slot_bytes),
+        StepBuilder::new(loaded.padding, &recorder.metrics).with_drafting(draft::drafting(config)),
+        recorder,
         config.observer.clone(),
     )
     .with_draft_model(loaded.draft_model)
@@ -232,8 +234,14 @@ fn assemble(
             .as_ref()
             .map(|config| speculation(config, overlaps)),
     );
+    let grammars = Grammars::new(
+        &loaded.info,
+        loaded.tokenizer.clone(),
+        metrics.grammars.clone(),
+    );
     let shared = Arc::new(Shared {
         commands_tx: commands_tx.clone(),
+        grammars,
         info: loaded.info,
         tokenizer: loaded.tokenizer,
         chat_template: loaded.chat_template,

@@ -34,7 +34,6 @@ static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
 
 /// The smallest pool holds it and its answer's first token.
 const PROMPT_LEN_MAX: usize = 39;
-
 /// Of a draft model's step: it takes several to follow a prompt.
 const DRAFT_STEP_TOKENS: usize = 24;
 
@@ -119,11 +118,12 @@ impl Stand {
             graph_max_seqs: if sizes.graphs { 4 } else { 0 },
             max_seqs: sizes.max_running_requests,
         };
+        let recorder = Recorder::new(0);
         let resources = Resources::new(
             Box::new(device.clone()),
             cache,
-            StepBuilder::new(padding).with_drafting(drafting),
-            Recorder::new(0),
+            StepBuilder::new(padding, &recorder.metrics).with_drafting(drafting),
+            recorder,
             None,
         )
         .with_draft_model(draft_model)

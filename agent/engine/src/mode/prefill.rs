@@ -21,7 +21,7 @@ use crate::kvcache::spaces::PerSpace;
 use crate::queues::QueueSizes;
 use crate::req::Req;
 use crate::request::{FinishReason, TokenLogprob};
-use crate::resources::{NOT_FINITE, Resources};
+use crate::resources::Resources;
 use crate::schedule::ScheduleLimits;
 use crate::schedule::prefill::{PrefillScheduler, Taken};
 use crate::schedule::prefill_adder::PrefillAdder;
@@ -182,7 +182,8 @@ impl Mode for Prefill {
                 }
                 Sampled::NotFinite(_) => {
                     let active = self.take_last_chunk(row.id);
-                    resources.recorder.fail(&active.req, NOT_FINITE, false);
+                    let reason = active.req.why_no_token();
+                    resources.recorder.fail(&active.req, &reason, false);
                     self.fence.take_active(active, &mut resources.cache);
                 }
                 Sampled::Tokens(tokens) => {

@@ -8,7 +8,7 @@ use crate::kvcache::group::KvGroups;
 use crate::kvcache::{KvPlaces, StateSlot};
 use crate::model::{Model, Step, StepStates};
 use crate::observe::PayloadHash;
-use crate::step::{Drafting, StepOutput, StepPlan};
+use crate::step::{Drafting, StepOutput, StepPlan, StepShape};
 use inputs::{StepBuffers, StepInputs};
 use pd_compute::{Backend, ComputeError, CopyDirection, CopyPages, CopyStates, DType, GatherRows};
 use pd_compute::{DeviceBuffer, HostBytes, KvGroupView, Sample, SampleOut, Ticket};
@@ -61,9 +61,8 @@ impl<B: Backend> LocalRank<B> {
         kv: KvGroups<B>,
         max_seqs: usize,
     ) -> Result<Self, ComputeError> {
-        let limits = model.limits();
-        let buffers =
-            StepBuffers::alloc(&backend, limits.max_tokens, max_seqs, limits.max_logit_rows)?;
+        let vocab = model.config().vocab_size;
+        let buffers = StepBuffers::alloc(&backend, model.limits(), max_seqs, vocab)?;
         Ok(Self {
             backend,
             model,
@@ -76,28 +75,57 @@ impl<B: Backend> LocalRank<B> {
         })
     }
 
-    fn execute(&mut self, drafting: Drafting, inputs: &StepInputs<B>, out: &SampleOut<B>) {
-        let rows = inputs.num_logit_rows;
+    /// Computes the logits of a step.
+    fn compute(&mut self, drafting: Drafting, inputs: &StepInputs<B>) {
         match drafting {
-            Drafting::Off => {
-                self.forward(inputs);
-                self.sample(inputs, out);
-            }
-            Drafting::Entries { .. } => {
-                self.forward(inputs);
-                self.sample(inputs, out);
-                self.extend_drafts(inputs);
-            }
+            Drafting::Off | Drafting::Entries { .. } => self.forward(inputs),
             Drafting::First => {
+                let rows = inputs.num_logit_rows;
                 self.model.first_drafts(&inputs.draft_rows, rows);
-                self.sample(inputs, out);
             }
             Drafting::Next => {
                 let step = step_of(&self.kv, inputs);
                 self.model.more_drafts(&step, &inputs.draft_rows);
-                self.sample(inputs, out);
             }
         }
+    }
+
+    /// Draws from the logits, and does what needs the tokens.
+    fn draw(&mut self, drafting: Drafting, inputs: &StepInputs<B>, out: &SampleOut<B>) {
+        self.sample(inputs, out);
+        if matches!(drafting, Drafting::Entries { .. }) {
+            self.extend_drafts(inputs);
+        }
+    }
+
+    /// Enqueues the step. Returns whether it is a graph.
+    fn enqueue(&mut self, plan: &StepPlan, inputs: &StepInputs<B>, out: &SampleOut<B>) -> bool {
+        let StepShape {
+            drafting,
+            is_padded,
+            ..
+        } = plan.shape;
+        let backend = self.backend.clone();
+        let replayed = |step: &mut dyn FnMut()| {
+            if is_padded {
+                backend.replay(step)
+            } else {
+                step();
+                false
+            }
+        };
+        if plan.masks.is_empty() {
+            return replayed(&mut || {
+                self.compute(drafting, inputs);
+                self.draw(drafting, inputs, out);
+            });
+        }
+        let is_graph = replayed(&mut || self.compute(drafting, inputs));
+        // The device computes meanwhile. A graph would have to begin with the masks.
+        let masks = plan.masks.wait();
+        backend.upload(self.buffers.masks(), &masks);
+        self.draw(drafting, inputs, out);
+        is_graph
     }
 
     fn forward(&mut self, inputs: &StepInputs<B>) {
@@ -210,16 +238,10 @@ impl<B: Backend> Ranks for LocalRank<B> {
     fn launch(&mut self, plan: &StepPlan) -> Result<(), ComputeError> {
         let inputs = self.buffers.upload(&self.backend, plan)?;
         let out = self.buffers.outputs(&plan.shape);
-        let backend = self.backend.clone();
         let (drafting, wanted) = (plan.shape.drafting, plan.shape.num_outputs);
         self.give_states(plan);
-        let is_graph = if plan.shape.is_padded {
-            backend.replay(|| self.execute(drafting, &inputs, &out))
-        } else {
-            self.execute(drafting, &inputs, &out);
-            false
-        };
-        let launched = Launched::new(&backend, &out, wanted, is_graph);
+        let is_graph = self.enqueue(plan, &inputs, &out);
+        let launched = Launched::new(&self.backend, &out, wanted, is_graph);
         self.in_flight.push_back(Launched {
             draft_states: self.read_states(drafting, wanted),
             ..launched

@@ -19,6 +19,8 @@ struct StopMatcher {
 pub(crate) struct StopChecker {
     end_ids: Vec<u32>,
     stop_ids: Vec<u32>,
+    /// End ids that do not end the answer.
+    ignored_ids: Vec<u32>,
     min_new_tokens: usize,
     text: Option<StopText>,
 }
@@ -94,12 +96,14 @@ impl StopChecker {
             matcher: StopMatcher::new(params.stop.clone()),
             detokenize: detokenize(),
         });
+        let (end_ids, ignored_ids) = if params.ignore_eos {
+            (Vec::new(), end_ids.to_vec())
+        } else {
+            (end_ids.to_vec(), Vec::new())
+        };
         Self {
-            end_ids: if params.ignore_eos {
-                Vec::new()
-            } else {
-                end_ids.to_vec()
-            },
+            end_ids,
+            ignored_ids,
             stop_ids: params.stop_token_ids.clone(),
             min_new_tokens: params.min_new_tokens as usize,
             text,
@@ -111,6 +115,12 @@ impl StopChecker {
         let banned = output_len < self.min_new_tokens;
         let ids = self.end_ids.iter().chain(&self.stop_ids).copied();
         ids.filter(move |_| banned)
+    }
+
+    /// Ids that are drawn as token number `output_len` only where a grammar leaves no others.
+    pub(crate) fn withheld(&self, output_len: usize) -> Vec<u32> {
+        let ignored = self.ignored_ids.iter().copied();
+        self.banned(output_len).chain(ignored).collect()
     }
 
     /// Why the answer ends with `token`, its token number `output_len`, if it does.

@@ -4,8 +4,10 @@ use super::lists::{Lists, to_u32};
 use super::sampling::Ahead;
 use super::{Drafting, Step, StepId, StepPlan, StepRow};
 use crate::active::Active;
+use crate::grammar::MaskWorkers;
 use crate::kvcache::pool::state::Snapshot;
 use crate::kvcache::req_to_token::ReqToTokenPool;
+use crate::metrics::EngineMetrics;
 use pd_compute::NO_ROW;
 
 /// Which steps are padded to few shapes, so that the device can replay them.
@@ -26,19 +28,21 @@ pub(crate) struct StepBuilder {
     /// Each request computes one position and has one output; none has drafts.
     is_decode: bool,
     drafting: Drafting,
+    mask_workers: MaskWorkers,
     lists: Lists,
 }
 
 // === impl StepBuilder ===
 
 impl StepBuilder {
-    pub(crate) fn new(padding: Padding) -> Self {
+    pub(crate) fn new(padding: Padding, metrics: &EngineMetrics) -> Self {
         Self {
             padding,
             last: StepId::default(),
             rows: Vec::new(),
             is_decode: true,
             drafting: Drafting::Off,
+            mask_workers: MaskWorkers::new(metrics.grammars.mask_seconds.clone()),
             lists: Lists::default(),
         }
     }
@@ -183,7 +187,10 @@ impl StepBuilder {
         let is_padded = self.is_decode && num_seqs <= self.padding.graph_max_seqs;
         let padded = is_padded.then(|| padded_seqs(num_seqs).min(self.padding.max_seqs));
         let stride = self.page_table_stride();
-        let mut plan = self.lists.take_plan(step.id, stride, padded);
+        let masks = std::mem::take(&mut self.lists.sampling.masks);
+        let masks = self.mask_workers.begin(masks);
+        let mut plan = self.lists.take_plan(stride, padded);
+        plan.masks = masks;
         plan.shape.drafting = self.drafting;
         self.is_decode = true;
         Some((step, plan))

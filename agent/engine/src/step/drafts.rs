@@ -3,7 +3,7 @@
 
 use super::lists::{Lists, to_u32};
 use super::sampling::Ahead;
-use super::{Drafting, StepId, StepPlan};
+use super::{Drafting, StepPlan};
 use crate::kvcache::ReqPoolIdx;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use crate::req::Req;
@@ -12,14 +12,12 @@ use std::ops::Range;
 /// Builds one step after the other; keeps the lists' memory.
 #[derive(Debug, Default)]
 pub(crate) struct DraftStepBuilder {
-    last: StepId,
     lists: Lists,
 }
 
 /// The same of a draft layer.
 #[derive(Debug, Default)]
 pub(crate) struct ChainStepBuilder {
-    last: StepId,
     lists: Lists,
 }
 
@@ -75,9 +73,8 @@ impl DraftStepBuilder {
         if self.lists.is_empty() {
             return None;
         }
-        self.last.0 += 1;
         let stride = self.lists.longest_pages();
-        Some(self.lists.take_plan(self.last, stride, None))
+        Some(self.lists.take_plan(stride, None))
     }
 }
 
@@ -132,14 +129,13 @@ impl ChainStepBuilder {
         if self.lists.is_empty() {
             return None;
         }
-        self.last.0 += 1;
         let drafting = if self.lists.token_ids.is_empty() {
             Drafting::First
         } else {
             Drafting::Next
         };
         let stride = self.lists.longest_pages();
-        let mut plan = self.lists.take_plan(self.last, stride, None);
+        let mut plan = self.lists.take_plan(stride, None);
         plan.shape.drafting = drafting;
         Some(plan)
     }

@@ -1,7 +1,7 @@
 //! `Lists`: what the rows of a step consist of, list by list, until they are packed into a plan.
 
 use super::sampling::{Ahead, SamplingRows};
-use super::{Places, StepId, StepPlan, StepShape};
+use super::{Places, StepPlan, StepShape};
 use crate::kvcache::ReqPoolIdx;
 use crate::kvcache::pool::ReqKv;
 use crate::kvcache::pool::state::Snapshot;
@@ -236,14 +236,8 @@ impl Lists {
 
     /// The plan of a step with page tables of `stride`, padded to `padded` requests if that is said. The lists are
     /// empty after it.
-    pub(super) fn take_plan(
-        &mut self,
-        id: StepId,
-        stride: usize,
-        padded: Option<usize>,
-    ) -> StepPlan {
+    pub(super) fn take_plan(&mut self, stride: usize, padded: Option<usize>) -> StepPlan {
         let mut plan = StepPlan {
-            id,
             shape: StepShape {
                 num_outputs: self.logit_rows.len(),
                 page_table_stride: stride,
@@ -272,10 +266,10 @@ impl Lists {
     /// Concatenates the lists into the plan's words.
     fn pack(&self, mut page_table: Vec<u32>, mut window_table: Vec<u32>, plan: &mut StepPlan) {
         let StepPlan {
-            id: _,
             shape,
             words,
             places,
+            masks: _,
         } = plan;
         shape.num_tokens = self.token_ids.len();
         shape.num_seqs = self.kv_lens.len();

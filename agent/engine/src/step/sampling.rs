@@ -1,15 +1,18 @@
 //! `SamplingRows`: the sampler's inputs for one step, gathered on the host and uploaded in one
 //! copy.
 
+use crate::grammar::MaskJob;
 use crate::req::Req;
 use bytemuck::Zeroable;
-use pd_compute::{LogitBias, SamplingRow, TokenCount};
+use pd_compute::{LogitBias, NO_MASK, SamplingRow, TokenCount};
 
 #[derive(Debug, Default)]
 pub(crate) struct SamplingRows {
     pub(crate) rows: Vec<SamplingRow>,
     pub(crate) token_counts: Vec<TokenCount>,
     pub(crate) logit_bias: Vec<LogitBias>,
+    /// Of the rows that have a mask, in the order of their indices.
+    pub(crate) masks: Vec<MaskJob>,
     /// Largest `top_n` of a row.
     pub(crate) top_n_max: usize,
 }
@@ -30,6 +33,7 @@ impl SamplingRows {
         self.rows.clear();
         self.token_counts.clear();
         self.logit_bias.clear();
+        self.masks.clear();
         self.top_n_max = 0;
     }
 
@@ -47,11 +51,21 @@ impl SamplingRows {
         let biases = params.logit_bias.iter();
         self.logit_bias
             .extend(biases.map(|&(token, bias)| LogitBias { token, bias }));
-        let banned = req.stop.banned(req.output_len() + ahead);
-        self.logit_bias.extend(banned.map(|token| LogitBias {
-            token,
-            bias: f32::NEG_INFINITY,
-        }));
+        let mask = match req.mask_job() {
+            Some(job) => {
+                assert_eq!(ahead, 0, "a mask follows from known tokens");
+                self.masks.push(job);
+                index(self.masks.len() - 1)
+            }
+            None => {
+                let banned = req.stop.banned(req.output_len() + ahead);
+                self.logit_bias.extend(banned.map(|token| LogitBias {
+                    token,
+                    bias: f32::NEG_INFINITY,
+                }));
+                NO_MASK
+            }
+        };
         let mut row = SamplingRow {
             temperature: params.temperature,
             top_k: u32::try_from(params.top_k).unwrap_or(0),
@@ -67,6 +81,7 @@ impl SamplingRows {
             counts_end: index(self.token_counts.len()),
             bias_begin,
             bias_end: index(self.logit_bias.len()),
+            mask,
             ..SamplingRow::greedy()
         };
         row.set_seed(req.seed);

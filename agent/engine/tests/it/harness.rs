@@ -90,6 +90,7 @@ pub(crate) fn mk_request(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest
             logprob_start_len: None,
             top_logprobs_num: 2,
         },
+        grammar: None,
         bootstrap: None,
         choice: 0,
     }

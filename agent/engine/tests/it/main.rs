@@ -5,6 +5,7 @@ mod disaggregated;
 mod draft_layer;
 mod equal;
 mod faults;
+mod grammar;
 mod harness;
 mod observed;
 mod pair;

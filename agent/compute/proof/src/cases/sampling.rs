@@ -11,6 +11,8 @@ pub struct SampleCase {
     pub vocab: usize,
     pub counts: Vec<TokenCount>,
     pub bias: Vec<LogitBias>,
+    /// Words of masks, one mask after another.
+    pub masks: Vec<u32>,
     pub top_n_max: usize,
     /// Logits lie in ± this.
     pub spread: f32,
@@ -36,6 +38,7 @@ impl SampleCase {
             vocab,
             counts: Vec::new(),
             bias: Vec::new(),
+            masks: Vec::new(),
             top_n_max: 0,
             spread: 6.0,
             seed: 1,
@@ -89,6 +92,7 @@ impl<B: Backend> Sampling<B> {
                 rows: subject.zeros(DType::U32, rows * SamplingRow::WORDS),
                 token_counts: subject.words(bytemuck::cast_slice(&case.counts)),
                 logit_bias: subject.words(bytemuck::cast_slice(&case.bias)),
+                masks: subject.words(&case.masks),
             },
             out: SampleOut {
                 tokens: subject.zeros(DType::U32, rows),

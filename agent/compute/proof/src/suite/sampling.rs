@@ -4,7 +4,7 @@ use super::{Device, assert_close};
 use crate::cases::sampling::{SampleCase, Sampled, Sampling};
 use crate::cases::{reference, values};
 use pd_compute::sampling::SamplingRow;
-use pd_compute::{Backend, DType, LogitBias, TokenCount};
+use pd_compute::{Backend, DType, LogitBias, NO_MASK, TokenCount, mask_words};
 
 type Filter = fn(&mut SamplingRow);
 
@@ -282,6 +282,42 @@ pub(super) fn penalties_and_bias_reach_every_split<D: Device>(device: &D) {
 
 fn to_u32(len: usize) -> u32 {
     u32::try_from(len).expect("cases are small")
+}
+
+/// Allows the tokens for which `is_allowed` holds.
+fn mask(vocab: usize, is_allowed: impl Fn(usize) -> bool) -> Vec<u32> {
+    let mut words = vec![0; mask_words(vocab)];
+    for token in (0..vocab).filter(|token| is_allowed(*token)) {
+        words[token / 32] |= 1 << (token % 32);
+    }
+    words
+}
+
+pub(super) fn masked_rows_draw_what_is_allowed<D: Device>(device: &D) {
+    for vocab in [100, 20_001] {
+        let mut rows = drawing_with_filters(&[0.7, 1.5]);
+        for (place, row) in (0..).zip(&mut rows) {
+            row.top_n = 4;
+            // Some rows have none.
+            row.mask = if place % 6 == 5 { NO_MASK } else { place % 6 };
+            (row.bias_begin, row.bias_end) = (0, 2);
+        }
+        let masks = [
+            mask(vocab, |token| token == vocab - 1),
+            mask(vocab, |token| token % 3 == 1),
+            mask(vocab, |token| token < 40 || token > vocab - 9),
+            mask(vocab, |_| true),
+            mask(vocab, |_| false),
+        ];
+        let bias = |token, bias| LogitBias { token, bias };
+        let case = SampleCase {
+            masks: masks.concat(),
+            bias: vec![bias(31, 9.0), bias(32, 8.0)],
+            top_n_max: 4,
+            ..SampleCase::new(rows, vocab)
+        };
+        assert_sampled_alike(device, &case);
+    }
 }
 
 pub(super) fn the_likeliest_are_found_in_all_splits<D: Device>(device: &D) {

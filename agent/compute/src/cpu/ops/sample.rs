@@ -1,4 +1,4 @@
-//! The sample op: per row penalties and bias, the log-sum-exp, one token and the likeliest ones.
+//! The sample op: per row penalties, bias and mask, the log-sum-exp, one token and the likeliest ones.
 
 mod draw;
 mod likeliest;
@@ -10,7 +10,7 @@ use crate::cpu::isa::Isa;
 use crate::cpu::memory::{Dst, Src};
 use crate::cpu::queue::Exec;
 use crate::ops::Sample;
-use crate::sampling::{LogitBias, NO_TOKEN, SamplingRow, TokenCount};
+use crate::sampling::{LogitBias, NO_MASK, NO_TOKEN, SamplingRow, TokenCount, mask_words};
 use draw::DrawScratch;
 use reduce::{Largest, SumExp};
 use std::cell::RefCell;
@@ -25,6 +25,7 @@ struct Sampler {
     rows: Src<u32>,
     counts: Src<u32>,
     bias: Src<u32>,
+    masks: Src<u32>,
     tokens: Dst<u32>,
     logprobs: Dst<f32>,
     top_n_max: usize,
@@ -52,6 +53,7 @@ pub(in crate::cpu) fn sample(op: Sample<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
         bias: params
             .logit_bias
             .src("logit_bias", params.logit_bias.len() / 2 * 2),
+        masks: params.masks.src("masks", params.masks.len()),
         tokens: out.tokens.dst("sampled tokens", rows),
         logprobs: out.logprobs.dst("logprobs", rows),
         top_n_max,
@@ -69,8 +71,14 @@ pub(in crate::cpu) fn sample(op: Sample<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
 impl Sampler {
     fn row(&self, isa: Isa, r: usize) {
         // SAFETY: on the queue; the op does not write its parameters.
-        let (rows, counts, bias) =
-            unsafe { (self.rows.slice(), self.counts.slice(), self.bias.slice()) };
+        let (rows, counts, bias, masks) = unsafe {
+            (
+                self.rows.slice(),
+                self.counts.slice(),
+                self.bias.slice(),
+                self.masks.slice(),
+            )
+        };
         let row: SamplingRow = bytemuck::cast(rows.as_chunks::<{ SamplingRow::WORDS }>().0[r]);
         let counts: &[TokenCount] = bytemuck::cast_slice(counts);
         let bias: &[LogitBias] = bytemuck::cast_slice(bias);
@@ -85,6 +93,10 @@ impl Sampler {
             logits,
             &bias[row.bias_begin as usize..row.bias_end as usize],
         );
+        if row.mask != NO_MASK {
+            let words = mask_words(self.vocab);
+            ban(logits, &masks[row.mask as usize * words..][..words]);
+        }
 
         // SAFETY: the kernels have no needs of their own.
         let largest = unsafe { isa.dispatch(Largest { values: logits }) };
@@ -160,6 +172,17 @@ fn add_bias(logits: &mut [f32], bias: &[LogitBias]) {
     for LogitBias { token, bias } in bias {
         if let Some(logit) = logits.get_mut(*token as usize) {
             *logit += bias;
+        }
+    }
+}
+
+/// Keeps the tokens whose bits are set.
+fn ban(logits: &mut [f32], mask: &[u32]) {
+    for (logits, word) in logits.chunks_mut(u32::BITS as usize).zip(mask) {
+        for (bit, logit) in (0..).zip(logits) {
+            if word >> bit & 1 == 0 {
+                *logit = f32::NEG_INFINITY;
+            }
         }
     }
 }

@@ -394,6 +394,7 @@ struct SamplingRow {
   uint32_t counts_end;
   uint32_t bias_begin;
   uint32_t bias_end;
+  uint32_t mask;
 };
 struct TokenCount {
   uint32_t token;
@@ -419,6 +420,7 @@ struct SampleArgs {
   const SamplingRow* rows;
   const TokenCount* token_counts;
   const LogitBias* logit_bias;
+  const uint32_t* masks;  // [masks][words of vocab]
   uint32_t* tokens;
   float* logprobs;
   uint32_t* top_tokens;  // [rows][top_n_max]
@@ -429,6 +431,8 @@ struct SampleArgs {
   uint32_t top_n_max;
   uint32_t num_token_counts;
   uint32_t num_logit_bias;
+  uint32_t num_masks;
+  uint32_t pad;
 };
 
 }  // namespace pd

@@ -380,6 +380,7 @@ pub(in crate::cuda) struct SampleArgs {
     pub(in crate::cuda) rows: u64,
     pub(in crate::cuda) token_counts: u64,
     pub(in crate::cuda) logit_bias: u64,
+    pub(in crate::cuda) masks: u64,
     pub(in crate::cuda) tokens: u64,
     pub(in crate::cuda) logprobs: u64,
     pub(in crate::cuda) top_tokens: u64,
@@ -390,4 +391,6 @@ pub(in crate::cuda) struct SampleArgs {
     pub(in crate::cuda) top_n_max: u32,
     pub(in crate::cuda) num_token_counts: u32,
     pub(in crate::cuda) num_logit_bias: u32,
+    pub(in crate::cuda) num_masks: u32,
+    pub(in crate::cuda) pad: u32,
 }

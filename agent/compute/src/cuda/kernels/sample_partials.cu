@@ -1,4 +1,4 @@
-// The first half of sampling: penalties and bias on the logits, and what a split of a row comes to: its likeliest
+// The first half of sampling: penalties, bias and masks on the logits, and what a split of a row comes to: its likeliest
 // token, its sum of exponentials and, where the row wants ranks, a list of its likeliest tokens.
 //
 // The tokens of a split are every so many groups of 512: frequent tokens, whose ids lie close, are on all lists.
@@ -52,6 +52,19 @@ DEVICE void penalise(const SampleArgs& args, const SamplingRow& row, float* logi
   __syncthreads();
 }
 
+// On the thread's own tokens.
+DEVICE void ban(const SampleArgs& args, const SamplingRow& row, float* logits) {
+  // A mask that is not there allows nothing.
+  bool is_there = row.mask < args.num_masks;
+  const uint32_t* mask = args.masks + uint64_t(is_there ? row.mask : 0) * ((args.vocab + 31) / 32);
+#pragma unroll
+  for (uint32_t i = 0; i < PER_THREAD; ++i) {
+    uint32_t id = own_id(i);
+    if (id >= args.vocab) continue;
+    if (!is_there || !(mask[id / 32] >> id % 32 & 1)) logits[id] = bits_to_float(0xff800000u);
+  }
+}
+
 // Lists every finite logit from a cut on, about as many as there are places and not more.
 DEVICE void list(const SampleArgs& args, const float (&own)[PER_THREAD], Ranked own_best, SamplePartial& partial,
                  Shared& shared) {
@@ -90,6 +103,7 @@ KERNEL(pd_sample_partials, SampleArgs, THREADS) {
   const SamplingRow& row = args.rows[blockIdx.y];
   float* logits = args.logits + uint64_t(blockIdx.y) * args.vocab;
   penalise(args, row, logits);
+  if (row.mask != NONE) ban(args, row, logits);
 
   float own[PER_THREAD];
 #pragma unroll

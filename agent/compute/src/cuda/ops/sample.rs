@@ -10,7 +10,7 @@ use crate::cuda::kernels::{
 use crate::cuda::shared::Shared;
 use crate::dtype::DType;
 use crate::ops::Sample;
-use crate::sampling::SamplingRow;
+use crate::sampling::{SamplingRow, mask_words};
 
 pub(in crate::cuda) fn sample(
     shared: &Shared,
@@ -44,6 +44,7 @@ pub(in crate::cuda) fn sample(
             .addr_of("sampling rows", &words, rows * SamplingRow::WORDS),
         token_counts: params.token_counts.addr_of("token_counts", &words, 0),
         logit_bias: params.logit_bias.addr_of("logit_bias", &words, 0),
+        masks: params.masks.addr_of("masks", &words, 0),
         tokens: out.tokens.addr_of("sampled tokens", &words, rows),
         logprobs: out.logprobs.addr_of("logprobs", &floats, rows),
         top_tokens: out.top_tokens.addr_of("top_tokens", &words, top),
@@ -55,6 +56,8 @@ pub(in crate::cuda) fn sample(
         // Two words per entry.
         num_token_counts: to_u32(params.token_counts.len() / 2),
         num_logit_bias: to_u32(params.logit_bias.len() / 2),
+        num_masks: to_u32(params.masks.len() / mask_words(vocab)),
+        pad: 0,
     };
     let grid = [to_u32(splits), to_u32(rows), 1];
     shared.launch(Kernel::SamplePartials, grid, SAMPLE_PARTIALS_SHARED, &args)?;

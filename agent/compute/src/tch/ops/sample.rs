@@ -2,7 +2,7 @@
 
 use crate::buffer::DeviceBuffer;
 use crate::ops::Sample;
-use crate::sampling::{LogitBias, NO_TOKEN, SamplingRow, TokenCount, noise};
+use crate::sampling::{LogitBias, NO_MASK, NO_TOKEN, SamplingRow, TokenCount, mask_words, noise};
 use crate::tch::handle::TchBackend;
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ pub(in crate::tch) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
     let host = logits_buffer.first("logits", rows * vocab)?;
     let mut logits: Vec<f32> = host.as_slice().to_vec();
     let row_words = rows * SamplingRow::WORDS;
-    let (params_host, counts, bias) = (
+    let (params_host, counts, bias, masks) = (
         params.rows.first("sampling rows", row_words)?,
         params
             .token_counts
@@ -25,6 +25,7 @@ pub(in crate::tch) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
         params
             .logit_bias
             .first("logit_bias", params.logit_bias.len() / 2 * 2)?,
+        params.masks.first("masks", params.masks.len())?,
     );
     let rows = params_host.as_slice::<SamplingRow>().iter();
     let mut results = Results::default();
@@ -38,6 +39,11 @@ pub(in crate::tch) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
             logits,
             within(bias.as_slice(), row.bias_begin, row.bias_end)?,
         );
+        if row.mask != NO_MASK {
+            let mut all = masks.as_slice::<u32>().chunks_exact(mask_words(vocab));
+            let mask = all.nth(row.mask as usize);
+            ban(logits, mask.ok_or("a row's mask is beyond the masks")?);
+        }
         results.add(&Distribution::of(logits), row, out.top_n_max);
     }
     logits_buffer.write(bytemuck::cast_slice(&logits));
@@ -96,6 +102,14 @@ fn add_bias(logits: &mut [f32], bias: &[LogitBias]) {
     for entry in bias {
         if let Some(logit) = logits.get_mut(entry.token as usize) {
             *logit += entry.bias;
+        }
+    }
+}
+
+fn ban(logits: &mut [f32], mask: &[u32]) {
+    for (token, logit) in logits.iter_mut().enumerate() {
+        if mask[token / 32] & 1 << (token % 32) == 0 {
+            *logit = f32::NEG_INFINITY;
         }
     }
 }

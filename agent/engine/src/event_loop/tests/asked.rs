@@ -3,8 +3,8 @@
 use super::Stand;
 use super::device::{next_penalised, next_token};
 use crate::answer::AnswerReceiver;
+use crate::req::NOT_FINITE;
 use crate::request::{FinishReason, GenerateRequest, LogprobOptions, StopMatch};
-use crate::resources::NOT_FINITE;
 use crate::sample::params::SamplingParams;
 use std::collections::BTreeSet;
 
@@ -56,6 +56,7 @@ impl Asked {
                 logprob_start_len: self.prompt_logprobs.then_some(0),
                 top_logprobs_num: 0,
             },
+            grammar: None,
             bootstrap: None,
             choice: 0,
         }

@@ -116,17 +116,12 @@ impl Device {
                     .pages(seq, state.page_size)
                     .iter()
                     .find(|&&page| free.contains(&PageIdx(page)));
-                assert_eq!(
-                    free_page, None,
-                    "page given back while step {:?} uses it",
-                    plan.id
-                );
+                assert_eq!(free_page, None, "page given back while a step uses it");
             }
             for slot in inputs.used_slots() {
                 assert!(
                     !free_slots.contains(&StateSlot(slot)),
-                    "state slot {slot} given back while step {:?} uses it",
-                    plan.id
+                    "state slot {slot} given back while a step uses it"
                 );
             }
         }
@@ -262,12 +257,7 @@ impl State {
 impl Ranks for Device {
     fn launch(&mut self, plan: &StepPlan) -> Result<(), ComputeError> {
         let state = &mut *self.0.lock();
-        let plan = StepPlan {
-            id: plan.id,
-            shape: plan.shape,
-            words: plan.words.clone(),
-            places: plan.places.clone(),
-        };
+        let plan = plan.without_masks();
         let pending = if state.is_late {
             Pending::Plan(plan)
         } else {

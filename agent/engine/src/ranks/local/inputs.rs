@@ -1,15 +1,18 @@
 //! A step's inputs and outputs on the device. All inputs are uploaded in one copy.
 
+use crate::model::StepLimits;
 use crate::sample::params::TOP_LOGPROBS_MAX;
 use crate::step::{StepPlan, StepShape};
 use pd_compute::{Backend, BatchView, ComputeError, DType, DeviceBuffer, SampleOut};
-use pd_compute::{SamplingRow, SamplingView, StateRows};
+use pd_compute::{SamplingRow, SamplingView, StateRows, mask_words};
 use std::ops::Range;
 
 #[derive(Debug)]
 pub(super) struct StepBuffers<B: Backend> {
-    /// Every input; grows with the requests' needs.
+    /// Every input but masks; grows with the requests' needs.
     words: B::Buffer,
+    /// Those of a step; grows with the rows that have one.
+    masks: B::Buffer,
     tokens: B::Buffer,
     logprobs: B::Buffer,
     top_tokens: B::Buffer,
@@ -42,16 +45,21 @@ pub(super) struct StepInputs<B: Backend> {
 impl<B: Backend> StepBuffers<B> {
     pub(super) fn alloc(
         backend: &B,
-        max_tokens: usize,
+        limits: StepLimits,
         max_seqs: usize,
-        max_logit_rows: usize,
+        vocab: usize,
     ) -> Result<Self, ComputeError> {
+        let StepLimits {
+            max_tokens,
+            max_logit_rows,
+        } = limits;
         let u32s = |name: &str, len: usize| backend.alloc(name, DType::U32, len);
         let f32s = |name: &str, len: usize| backend.alloc(name, DType::F32, len);
         let top_len = max_logit_rows * TOP_LOGPROBS_MAX as usize;
         let words = 4 * max_tokens + 6 * max_seqs + max_logit_rows * (SamplingRow::WORDS + 1);
         Ok(Self {
             words: u32s(INPUTS, words.next_power_of_two())?,
+            masks: u32s(MASKS, max_seqs * mask_words(vocab))?,
             tokens: u32s("sampled tokens", max_logit_rows)?,
             logprobs: f32s("logprobs", max_logit_rows)?,
             top_tokens: u32s("top tokens", top_len)?,
@@ -62,6 +70,11 @@ impl<B: Backend> StepBuffers<B> {
     /// The tokens that the last step drew, by output.
     pub(super) fn tokens(&self) -> &B::Buffer {
         &self.tokens
+    }
+
+    /// Where masks lie, one after another.
+    pub(super) fn masks(&self) -> &B::Buffer {
+        &self.masks
     }
 
     pub(super) fn outputs(&self, shape: &StepShape) -> SampleOut<B> {
@@ -83,14 +96,18 @@ impl<B: Backend> StepBuffers<B> {
         plan: &StepPlan,
     ) -> Result<StepInputs<B>, ComputeError> {
         let StepPlan {
-            id: _,
             shape,
             words,
             places,
+            masks,
         } = plan;
         if self.words.len() < words.len() {
             // Doubled, so that growing contexts cause few allocations.
             self.words = backend.alloc(INPUTS, DType::U32, words.len().next_power_of_two())?;
+        }
+        if self.masks.len() < masks.words_len() {
+            let len = masks.words_len().next_power_of_two();
+            self.masks = backend.alloc(MASKS, DType::U32, len)?;
         }
         backend.upload(&self.words, words);
         let at = |place: &Range<usize>| self.words.slice(place.clone());
@@ -117,6 +134,7 @@ impl<B: Backend> StepBuffers<B> {
                 rows: at(&places.sampling_rows),
                 token_counts: at(&places.token_counts),
                 logit_bias: at(&places.logit_bias),
+                masks: self.masks.clone(),
             },
             states: shape.has_states.then(|| StateRows {
                 read: at(&places.state_read),
@@ -131,3 +149,4 @@ impl<B: Backend> StepBuffers<B> {
 }
 
 const INPUTS: &str = "a step's inputs";
+const MASKS: &str = "a step's masks";

@@ -171,7 +171,7 @@ fn json_is_written_as_python_writes_it() {
     let tools = json!({"tools": [{"name": "f", "args": {"x": 1, "é": "<a>"}}]});
     assert_eq!(
         render_with("{{ tools | tojson }}", tools.clone()).unwrap(),
-        r#"[{"args": {"x": 1, "é": "<a>"}, "name": "f"}]"#
+        r#"[{"name": "f", "args": {"x": 1, "é": "<a>"}}]"#
     );
     assert_eq!(
         render_with("{{ tools[0].args | tojson(indent=2) }}", tools).unwrap(),

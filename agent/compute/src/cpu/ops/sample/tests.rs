@@ -8,7 +8,7 @@ use crate::cpu::backend::tests::{
 };
 use crate::ops::{Backend, Sample};
 use crate::sampling::{
-    LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount, noise,
+    LogitBias, NO_TOKEN, SampleOut, SamplingRow, SamplingView, TokenCount, mask_words, noise,
 };
 use proptest::prelude::*;
 
@@ -27,6 +27,15 @@ fn run(
     counts: &[TokenCount],
     bias: &[LogitBias],
 ) -> Sampled {
+    run_masked(isa, logits, rows, (counts, bias, &[]))
+}
+
+fn run_masked(
+    isa: Isa,
+    logits: &[f32],
+    rows: &[SamplingRow],
+    (counts, bias, masks): (&[TokenCount], &[LogitBias], &[u32]),
+) -> Sampled {
     let backend = mk_backend(2, isa);
     let top_n_max = rows.iter().map(|row| row.top_n as usize).max().unwrap();
     let out = SampleOut {
@@ -40,6 +49,7 @@ fn run(
         rows: words(&backend, bytemuck::cast_slice(rows)),
         token_counts: words(&backend, bytemuck::cast_slice(counts)),
         logit_bias: words(&backend, bytemuck::cast_slice(bias)),
+        masks: words(&backend, masks),
     };
     backend.sample(Sample {
         logits: &floats(&backend, logits),
@@ -300,4 +310,66 @@ proptest! {
             prop_assert_eq!(&together.top_tokens[4..8], &alone.top_tokens[..]);
         }
     }
+}
+
+/// Allows these tokens of `vocab`.
+fn mask(vocab: usize, allowed: &[u32]) -> Vec<u32> {
+    let mut words = vec![0; mask_words(vocab)];
+    for token in allowed {
+        words[*token as usize / 32] |= 1 << (token % 32);
+    }
+    words
+}
+
+#[test]
+fn a_masked_row_draws_what_is_allowed_by_its_probability_among_that() {
+    let vocab = 1000;
+    let logits = noise_floats(9, vocab);
+    let allowed = [3, 31, 32, 500, 999];
+    let total: f64 = allowed
+        .iter()
+        .map(|id| f64::from(logits[*id as usize]).exp())
+        .sum();
+    let rows: Vec<_> = (0..64)
+        .map(|position| SamplingRow {
+            position,
+            mask: 1,
+            top_n: 6,
+            ..warm()
+        })
+        .collect();
+    let masks = [mask(vocab, &[7]), mask(vocab, &allowed)].concat();
+    for isa in isas() {
+        let sampled = run_masked(isa, &logits.repeat(64), &rows, (&[], &[], &masks));
+        for (token, logprob) in sampled.tokens.iter().zip(&sampled.logprobs) {
+            assert!(allowed.contains(token), "{token}");
+            let expected = (f64::from(logits[*token as usize]).exp() / total).ln();
+            assert!((f64::from(*logprob) - expected).abs() < 1e-5);
+        }
+        for (top, logprobs) in sampled
+            .top_tokens
+            .chunks(6)
+            .zip(sampled.top_logprobs.chunks(6))
+        {
+            assert!(top[..5].iter().all(|token| allowed.contains(token)));
+            assert_eq!(logprobs[5], f32::NEG_INFINITY);
+        }
+    }
+}
+
+#[test]
+fn a_mask_bans_after_the_bias_and_only_its_own_row() {
+    let bias = [LogitBias {
+        token: 5,
+        bias: 100.0,
+    }];
+    let mut rows = [SamplingRow::greedy(); 3];
+    for row in &mut rows {
+        (row.bias_begin, row.bias_end) = (0, 1);
+    }
+    (rows[1].mask, rows[2].mask) = (0, 1);
+    let masks = [mask(40, &[39]), mask(40, &[])].concat();
+    let logits = noise_floats(3, 40).repeat(3);
+    let sampled = run_masked(Isa::detect(), &logits, &rows, (&[], &bias, &masks));
+    assert_eq!(sampled.tokens, [5, 39, NO_TOKEN]);
 }

@@ -1,0 +1,131 @@
+//! From a source to a grammar, by `llguidance`, whose limits bound what that takes.
+
+use super::vocabulary::Vocabulary;
+use super::{Grammar, GrammarError, GrammarSource, schema};
+use llguidance::api::TopLevelGrammar;
+use llguidance::{JsonCompileOptions, Matcher, TokenParser};
+use serde_json::Value;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A grammar before an answer's first token.
+pub(super) struct Compiled {
+    start: Matcher,
+    /// Shares the lexer with all matchers of the grammar.
+    parser: TokenParser,
+    /// Of the lexer, which grows as answers reach new states.
+    lexer_bytes: AtomicUsize,
+    vocabulary: Arc<Vocabulary>,
+}
+
+/// # Errors
+/// Says what in the source is wrong or cannot be enforced, and where.
+pub(super) fn compile(
+    vocabulary: &Arc<Vocabulary>,
+    source: &GrammarSource,
+) -> Result<Grammar, GrammarError> {
+    let invalid = |error| source.invalid(problem(&error));
+    let parser = vocabulary.factory.create_parser(top_level(source)?);
+    let parser = parser.map_err(invalid)?;
+    let mut start = Matcher::new(Ok(parser.clone()));
+    // What it warns of, it does not enforce.
+    if let Some(warning) = start.grammar_warnings().into_iter().next() {
+        return Err(source.invalid(warning));
+    }
+    // The first token's mask: there is one, and requests find it computed.
+    start.compute_mask_or_eos().map_err(invalid)?;
+    Ok(Grammar(Arc::new(Compiled {
+        lexer_bytes: AtomicUsize::new(parser.parser.lexer_stats().num_bytes),
+        start,
+        parser,
+        vocabulary: vocabulary.clone(),
+    })))
+}
+
+fn top_level(source: &GrammarSource) -> Result<TopLevelGrammar, GrammarError> {
+    match source {
+        GrammarSource::JsonObject => Ok(json(serde_json::json!({ "type": "object" }))),
+        GrammarSource::JsonSchema(text) => {
+            let schema: Value = serde_json::from_str(text)
+                .map_err(|error| source.invalid(format!("it is not JSON: {error}")))?;
+            schema::check(&schema).map_err(|error| source.invalid(error.to_string()))?;
+            Ok(json(schema))
+        }
+        GrammarSource::Regex(text) => {
+            let slashes = text.len() - text.trim_end_matches('\\').len();
+            if text.is_empty() {
+                return Err(source.invalid("it is empty, and so would be the answer"));
+            }
+            if slashes % 2 == 1 {
+                return Err(source.invalid("it ends in a single backslash"));
+            }
+            Ok(TopLevelGrammar::from_regex(text))
+        }
+        GrammarSource::Choice(texts) => {
+            if texts.iter().all(String::is_empty) {
+                return Err(source.invalid("it has no text; give at least one"));
+            }
+            let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
+            // One terminal: the texts may begin with each other.
+            let lark = format!("start: TEXT\nTEXT: {}\n", texts.join(" | "));
+            Ok(TopLevelGrammar::from_lark(lark))
+        }
+    }
+}
+
+/// Between the parts of JSON: a space, or a new line and where it begins. Without a bound, models that are not sure what
+/// comes next write spaces to the end of their answer.
+const WHITESPACE: &str = r" |\r?\n[ \t]{0,32}";
+
+fn json(mut schema: Value) -> TopLevelGrammar {
+    if schema == Value::Bool(true) {
+        schema = Value::Object(serde_json::Map::new());
+    }
+    let options = JsonCompileOptions {
+        whitespace_pattern: Some(WHITESPACE.to_owned()),
+        ..JsonCompileOptions::default()
+    };
+    options.apply_to(&mut schema);
+    TopLevelGrammar::from_json_schema(schema)
+}
+
+/// As a string of Lark: JSON's, without control characters.
+fn quoted(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted.replace('\u{7f}', "\\u007f")
+}
+
+/// The crate's message without what is for its authors.
+pub(super) fn problem(error: &impl Display) -> String {
+    let text = format!("{error:#}");
+    let cut = ["\n<backtrace>", "\n<non-verbose/>", "\n<state>"];
+    let end = cut.iter().filter_map(|mark| text.find(mark)).min();
+    let text = text[..end.unwrap_or(text.len())].trim();
+    if text == "NoExtensionBias" {
+        return "no token of this model continues it".to_owned();
+    }
+    text.to_owned()
+}
+
+// === impl Compiled ===
+
+impl Compiled {
+    pub(super) fn start(&self) -> Matcher {
+        self.start.clone()
+    }
+
+    pub(super) fn vocabulary(&self) -> &Arc<Vocabulary> {
+        &self.vocabulary
+    }
+
+    /// Of the lexer, when its size was last noted.
+    pub(super) fn lexer_bytes(&self) -> usize {
+        self.lexer_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_size(&self) {
+        let bytes = self.parser.parser.lexer_stats().num_bytes;
+        self.lexer_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
