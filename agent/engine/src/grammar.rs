@@ -6,10 +6,12 @@
 
 mod cache;
 mod compile;
+mod gbnf;
 mod masks;
 mod queue;
 mod schema;
 mod state;
+mod tags;
 mod vocabulary;
 
 use compile::Compiled;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 pub(crate) use masks::{MaskJob, MaskWorkers, Masks};
 pub use queue::{COMPILE_TIME_MAX, COMPILES_WAITING_MAX, Grammars};
 pub(crate) use state::GrammarState;
+pub use tags::{StructuralTag, Tag};
 
 /// What an answer must be, as a client writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,10 @@ pub enum GrammarSource {
     Regex(String),
     /// One of these texts.
     Choice(Vec<String>),
+    /// What rule `root` describes, in GBNF as llama.cpp and xgrammar write it.
+    Ebnf(String),
+    /// Text with tags in it.
+    StructuralTag(StructuralTag),
 }
 
 /// A compiled grammar of one engine. Clones share it.
@@ -79,12 +86,15 @@ impl GrammarSource {
             Self::JsonObject => "the JSON object",
             Self::Regex(_) => "the regular expression",
             Self::Choice(_) => "the choice",
+            Self::Ebnf(_) => "the EBNF grammar",
+            Self::StructuralTag(_) => "the structural tag",
         }
     }
 
     fn len(&self) -> usize {
         match self {
-            Self::JsonSchema(text) | Self::Regex(text) => text.len(),
+            Self::JsonSchema(text) | Self::Regex(text) | Self::Ebnf(text) => text.len(),
+            Self::StructuralTag(tag) => tag.text().len(),
             Self::JsonObject => 0,
             Self::Choice(texts) => texts.iter().map(String::len).sum(),
         }
@@ -94,7 +104,11 @@ impl GrammarSource {
         let (what, len) = (self.what(), self.len());
         let max = match self {
             Self::Regex(_) => REGEX_BYTES_MAX,
-            Self::JsonSchema(_) | Self::JsonObject | Self::Choice(_) => SOURCE_BYTES_MAX,
+            Self::JsonSchema(_)
+            | Self::JsonObject
+            | Self::Choice(_)
+            | Self::Ebnf(_)
+            | Self::StructuralTag(_) => SOURCE_BYTES_MAX,
         };
         if len > max {
             return Err(GrammarError::TooLong { what, len, max });
@@ -130,5 +144,7 @@ impl Debug for Grammar {
     }
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

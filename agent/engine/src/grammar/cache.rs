@@ -72,7 +72,10 @@ pub(super) fn key(source: &GrammarSource) -> Key {
     digest.update(source.what());
     match source {
         GrammarSource::JsonObject => {}
-        GrammarSource::JsonSchema(text) | GrammarSource::Regex(text) => digest.update(text),
+        GrammarSource::JsonSchema(text)
+        | GrammarSource::Regex(text)
+        | GrammarSource::Ebnf(text) => digest.update(text),
+        GrammarSource::StructuralTag(tag) => digest.update(tag.text()),
         GrammarSource::Choice(texts) => {
             for text in texts {
                 digest.update(text.len().to_le_bytes());

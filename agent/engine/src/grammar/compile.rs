@@ -1,7 +1,7 @@
 //! From a source to a grammar, by `llguidance`, whose limits bound what that takes.
 
 use super::vocabulary::Vocabulary;
-use super::{Grammar, GrammarError, GrammarSource, schema};
+use super::{Grammar, GrammarError, GrammarSource, gbnf, schema, tags};
 use llguidance::api::TopLevelGrammar;
 use llguidance::{JsonCompileOptions, Matcher, TokenParser};
 use serde_json::Value;
@@ -26,7 +26,9 @@ pub(super) fn compile(
     source: &GrammarSource,
 ) -> Result<Grammar, GrammarError> {
     let invalid = |error| source.invalid(problem(&error));
-    let parser = vocabulary.factory.create_parser(top_level(source)?);
+    let parser = vocabulary
+        .factory
+        .create_parser(top_level(vocabulary, source)?);
     let parser = parser.map_err(invalid)?;
     let mut start = Matcher::new(Ok(parser.clone()));
     // What it warns of, it does not enforce.
@@ -43,7 +45,14 @@ pub(super) fn compile(
     })))
 }
 
-fn top_level(source: &GrammarSource) -> Result<TopLevelGrammar, GrammarError> {
+fn top_level(
+    vocabulary: &Vocabulary,
+    source: &GrammarSource,
+) -> Result<TopLevelGrammar, GrammarError> {
+    let lark = |lark: Result<String, String>| {
+        let lark = lark.map_err(|problem| source.invalid(problem))?;
+        Ok(TopLevelGrammar::from_lark(lark))
+    };
     match source {
         GrammarSource::JsonObject => Ok(json(serde_json::json!({ "type": "object" }))),
         GrammarSource::JsonSchema(text) => {
@@ -68,9 +77,10 @@ fn top_level(source: &GrammarSource) -> Result<TopLevelGrammar, GrammarError> {
             }
             let texts: Vec<_> = texts.iter().map(|text| quoted(text)).collect();
             // One terminal: the texts may begin with each other.
-            let lark = format!("start: TEXT\nTEXT: {}\n", texts.join(" | "));
-            Ok(TopLevelGrammar::from_lark(lark))
+            lark(Ok(format!("start: TEXT\nTEXT: {}\n", texts.join(" | "))))
         }
+        GrammarSource::Ebnf(text) => lark(gbnf::to_lark(text)),
+        GrammarSource::StructuralTag(tag) => lark(tags::to_lark(tag, vocabulary)),
     }
 }
 
@@ -78,7 +88,12 @@ fn top_level(source: &GrammarSource) -> Result<TopLevelGrammar, GrammarError> {
 /// comes next write spaces to the end of their answer.
 const WHITESPACE: &str = r" |\r?\n[ \t]{0,32}";
 
-fn json(mut schema: Value) -> TopLevelGrammar {
+fn json(schema: Value) -> TopLevelGrammar {
+    TopLevelGrammar::from_json_schema(with_options(schema))
+}
+
+/// A schema that was checked, with the options of all that the crate compiles.
+pub(super) fn with_options(mut schema: Value) -> Value {
     if schema == Value::Bool(true) {
         schema = Value::Object(serde_json::Map::new());
     }
@@ -87,11 +102,11 @@ fn json(mut schema: Value) -> TopLevelGrammar {
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut schema);
-    TopLevelGrammar::from_json_schema(schema)
+    schema
 }
 
 /// As a string of Lark: JSON's, without control characters.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted.replace('\u{7f}', "\\u007f")
 }

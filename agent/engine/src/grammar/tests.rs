@@ -13,14 +13,14 @@ use std::sync::LazyLock;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
+pub(super) static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     let folder = crate::text::tests::golden("tiny-llama");
     Arc::new(Tokenizer::from_folder(&folder).expect("the tiny tokenizer is read"))
 });
 
 /// The model has more tokens than its tokenizer, and two that end an answer, of which the second looks like text.
-const VOCAB: u32 = 400;
-const ENDS: [u32; 2] = [2, 70];
+pub(super) const VOCAB: u32 = 400;
+const ENDS: [u32; 2] = [2, 360];
 
 pub(super) fn mk_grammars() -> Grammars {
     mk_grammars_of(&ENDS)
@@ -55,6 +55,31 @@ pub(super) fn compile(grammars: &Grammars, source: GrammarSource) -> Result<Gram
     runtime
         .expect("a runtime")
         .block_on(grammars.compile(source))
+}
+
+/// Tokens of `text`, of which some have several bytes.
+pub(super) fn tokens(text: &str) -> Vec<u32> {
+    TOKENIZER.encode(text, false).expect("plain text")
+}
+
+/// Whether an answer may be these tokens.
+pub(super) fn has_tokens(grammar: &Grammar, tokens: &[u32]) -> bool {
+    let state = GrammarState::new(grammar.clone());
+    let taken = tokens.iter().all(|token| {
+        let words = state.mask_job(Vec::new()).run();
+        let is_allowed = words[*token as usize / 32] >> (token % 32) & 1 == 1;
+        assert_eq!(
+            is_allowed,
+            state.take(*token).is_none(),
+            "token {token} in {tokens:?}"
+        );
+        is_allowed
+    });
+    taken && matches!(state.take(ENDS[0]), Some(FinishReason::Stop { .. }))
+}
+
+pub(super) fn has_text(grammar: &Grammar, text: &str) -> bool {
+    has_tokens(grammar, &tokens(text))
 }
 
 fn schema(text: &str) -> GrammarSource {
@@ -106,9 +131,9 @@ fn every_end_is_allowed_where_the_grammar_may_end_and_alone_where_it_must() {
     let allowed = allowed_after(&state, "a", &[]);
     assert!(ENDS.iter().all(|end| allowed.contains(end)) && allowed.len() > ENDS.len());
     let ended = FinishReason::Stop {
-        matched: StopMatch::Token(70),
+        matched: StopMatch::Token(360),
     };
-    assert_eq!(state.take(70), Some(ended));
+    assert_eq!(state.take(360), Some(ended));
     let state = state_of(GrammarSource::Choice(vec!["ab".to_owned()]));
     assert_eq!(allowed_after(&state, "ab", &[]), ENDS);
 }
@@ -243,7 +268,6 @@ fn assert_bounded(grammars: &Grammars, what: &str, source: GrammarSource) {
         }
         Err(error) => error.to_string(),
     };
-    println!("{what} {:?} {outcome:.100}", began.elapsed());
     // Far above what it takes: a busy machine may be slow.
     assert!(
         began.elapsed() < Duration::from_secs(30),
@@ -300,6 +324,12 @@ fn hostile_schemas_end_soon() {
 fn hostile_expressions_end_soon() {
     let grammars = mk_grammars();
     let groups = format!("{}a{}", "(".repeat(8_000), ")".repeat(8_000));
+    let chain = |len: usize| {
+        let rule = |i: usize| format!("a{i} ::= \"x\" a{} | a{i} \"y\"\n", i + 1);
+        let rules: String = (0..len).map(rule).collect();
+        format!("root ::= a0\n{rules}a{len} ::= \"z\"")
+    };
+    let repeated = "root ::= (((root \"a\"){9999} \"b\"){9999} | [^a]{0,9999}){9999}".to_owned();
     let texts = (0..100_000).map(|i| i.to_string()).collect();
     for (what, source) in [
         ("ways", regex("(a|b|aa|ab)*a(a|b){200}")),
@@ -311,6 +341,13 @@ fn hostile_expressions_end_soon() {
         ("folds", regex(&format!("(?i){}", r"\w".repeat(8_000)))),
         ("groups", regex(&groups)),
         ("texts", GrammarSource::Choice(texts)),
+        ("rules in rules", GrammarSource::Ebnf(chain(4_000))),
+        ("more rules", GrammarSource::Ebnf(chain(30_000))),
+        ("repeated rules", GrammarSource::Ebnf(repeated)),
+        (
+            "parts",
+            GrammarSource::Ebnf(format!("root ::= {}", "a ".repeat(1 << 18))),
+        ),
     ] {
         assert_bounded(&grammars, what, source);
     }

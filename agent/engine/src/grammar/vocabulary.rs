@@ -12,6 +12,8 @@ pub(super) struct Vocabulary {
     pub(super) factory: ParserFactory,
     /// All of them are allowed where an answer may end.
     end_ids: Vec<u32>,
+    /// Names of special tokens, longest first.
+    specials: Vec<(String, u32)>,
     /// Tokens of the model, which may be more than the tokenizer's; those are never allowed.
     size: usize,
 }
@@ -51,7 +53,15 @@ impl Vocabulary {
         let mut factory = factory.map_err(|error| error.to_string())?;
         factory.quiet();
         *factory.limits_mut() = LIMITS;
+        let name = |id| (tokenizer.decode(&[id], false), id);
+        let mut specials: Vec<_> = (0..size)
+            .filter(|id| tokenizer.is_special(*id))
+            .map(name)
+            .filter(|(name, _)| !name.is_empty())
+            .collect();
+        specials.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         Ok(Self {
+            specials,
             factory,
             end_ids: end_ids.to_vec(),
             size: size as usize,
@@ -60,6 +70,17 @@ impl Vocabulary {
 
     pub(super) fn is_end(&self, token: u32) -> bool {
         self.end_ids.contains(&token)
+    }
+
+    /// Where the first special token is named in `text`, or its end; its id and the length of its name, if there is one.
+    pub(super) fn find_special(&self, text: &str) -> (usize, Option<(u32, usize)>) {
+        let named = self.specials.iter();
+        let named = named.filter_map(|(name, id)| Some((text.find(name)?, *id, name.len())));
+        // Of several that begin there, the first is the longest.
+        match named.min_by_key(|(at, ..)| *at) {
+            Some((at, id, len)) => (at, Some((id, len))),
+            None => (text.len(), None),
+        }
     }
 
     /// Words of a mask.

@@ -1,17 +1,15 @@
 //! Answers by grammars: each is what its grammar says, and what the request would have got alone, in any batch, over any
 //! transport, after a retraction, with drafts or without.
 
+mod pairs;
 mod schemas;
 
 use crate::harness::{Answer, LLAMA, QWEN3_5, assert_nothing_held, assert_same, collect, generate};
 use crate::harness::{find_metric, metric, mk_config, mk_prompt, mk_request, mk_unpenalised};
 use crate::harness::{mk_repeating, ngram, start};
-use crate::pair::Pair;
 use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest};
 use pd_engine::engine::{StopMatch, SubmitError};
 use pd_engine::grammar::{Grammar, GrammarSource};
-use pd_kv_transfer::TransportChoice;
-use pd_protocol::Transport;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use regex::Regex;
@@ -211,82 +209,6 @@ proptest! {
 }
 
 #[test]
-fn a_pair_answers_as_one_engine() {
-    for transport in [Transport::Shm, Transport::Tcp] {
-        let pair = Pair::start(TransportChoice::Only(transport), |config| config);
-        for (room, source) in (1..).zip([people(), GrammarSource::Choice(vec!["x".to_owned()])]) {
-            let request = mk_free(5, 80);
-            let legs = [&pair.prefill, &pair.decode].map(|engine| {
-                let leg = pair.leg(&by(engine, &source, &request), room);
-                engine.submit(leg).expect("a valid request")
-            });
-            let [prefill, decode] = legs.map(collect);
-            let expected = alone_by(&source, &request);
-            assert_eq!(prefill.token_ids, expected.token_ids[..1]);
-            assert_same(&decode, &expected);
-        }
-        assert_nothing_held(&pair.prefill);
-        assert_nothing_held(&pair.decode);
-    }
-}
-
-#[test]
-fn a_first_token_that_is_not_of_the_grammar_ends_the_answer() {
-    let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| config);
-    let request = mk_free(5, 80);
-    let leg = |engine: &EngineHandle, text: &str| {
-        let source = GrammarSource::Choice(vec![text.to_owned()]);
-        let leg = pair.leg(&by(engine, &source, &request), 1);
-        engine.submit(leg).expect("a valid request")
-    };
-    let (prefill, decode) = (leg(&pair.prefill, "a"), leg(&pair.decode, "b"));
-    collect(prefill);
-    let finish = collect(decode).finish;
-    let Some(FinishReason::Abort { reason, .. }) = &finish else {
-        panic!("{finish:?}");
-    };
-    assert!(
-        reason.contains("is not of the request's grammar"),
-        "{reason}"
-    );
-    assert_nothing_held(&pair.decode);
-}
-
-#[test]
-fn a_retraction_loses_no_place_in_a_grammar() {
-    let requests: Vec<_> = (0..5).map(|seed| mk_free(seed, 150)).collect();
-    let small = |config| EngineConfig {
-        max_total_tokens: Some(256),
-        ..config
-    };
-    let engine = start(small(mk_config(LLAMA)));
-    let pair = Pair::start(TransportChoice::Only(Transport::Shm), small);
-    let mut streams = Vec::new();
-    for (room, request) in (1..).zip(&requests) {
-        let unified = by(&engine, &people(), request);
-        streams.push(engine.submit(unified).expect("a valid request"));
-        let prefill = pair.leg(&by(&pair.prefill, &people(), request), room);
-        let _ = pair
-            .prefill
-            .submit(prefill)
-            .map(|stream| streams.push(stream));
-        let decode = pair.leg(&by(&pair.decode, &people(), request), room);
-        streams.push(pair.decode.submit(decode).expect("a valid request"));
-    }
-    let mut answers = streams.into_iter().map(collect);
-    for request in &requests {
-        let expected = alone_by(&people(), request);
-        assert_same(&answers.next().expect("unified"), &expected);
-        answers.next();
-        assert_same(&answers.next().expect("decode"), &expected);
-    }
-    for engine in [&engine, &pair.decode] {
-        assert!(metric(engine, "pdserve_num_retractions_total") > 0.5);
-        assert_nothing_held(engine);
-    }
-}
-
-#[test]
 fn drafts_change_no_token_of_a_grammar_nor_of_its_neighbours() {
     let engine = start(EngineConfig {
         speculative: ngram(4),
@@ -368,4 +290,34 @@ fn grammars_are_compiled_once_and_counted() {
     assert_eq!(counted("pdserve_num_grammar_aborted_total"), Some(0.0));
     let name = "pdserve_grammar_compilation_time_seconds_count";
     assert_eq!(counted(name), Some(1.0));
+}
+
+#[test]
+fn answers_are_of_their_ebnf_and_tags() {
+    let engine = start(mk_config(LLAMA));
+    let nested = GrammarSource::Ebnf(r#"root ::= "(" root? ")" | [0-9]{1,3}"#.to_owned());
+    let tag = serde_json::json!({
+        "structures": [{"begin": "e", "schema": {"enum": [5]}, "end": ";"}],
+        "triggers": ["e"],
+    });
+    let tag = serde_json::from_value(tag).expect("a structural tag");
+    let tag = GrammarSource::StructuralTag(tag);
+    for seed in 0..8 {
+        let answer = generate(&engine, by(&engine, &nested, &mk_free(seed, 100)));
+        if let Some(text) = text(&engine, &answer) {
+            let open = text.matches('(').count();
+            let number = &text[open..text.len() - open];
+            assert_eq!(
+                text,
+                format!("{}{number}{}", "(".repeat(open), ")".repeat(open))
+            );
+            assert!(number.len() <= 3 && number.bytes().all(|b| b.is_ascii_digit()));
+        }
+        let answer = generate(&engine, by(&engine, &tag, &mk_free(seed, 100)));
+        if let Some(text) = text(&engine, &answer) {
+            let calls = text.split('e').skip(1);
+            let is_five = |call: &str| call.trim_start().starts_with('5');
+            assert!(calls.clone().all(is_five), "{text}");
+        }
+    }
 }

@@ -1,0 +1,68 @@
+//! Any text as a source. What is compiled allows only tokens that it takes.
+
+use super::compile::compile;
+use super::tests::{TOKENIZER, VOCAB};
+use super::vocabulary::Vocabulary;
+use super::*;
+use pd_fuzz::{Memory, fuzz};
+use std::sync::LazyLock;
+
+/// A lexer's tables, and the trace of a panic that the crate catches.
+const SOURCE: Memory = Memory {
+    base: 128 << 20,
+    per_byte: 64 << 10,
+};
+
+static VOCABULARY: LazyLock<Arc<Vocabulary>> = LazyLock::new(|| {
+    let vocabulary = Vocabulary::new(&TOKENIZER, VOCAB, &[2]);
+    Arc::new(vocabulary.expect("the tiny vocabulary fits a trie"))
+});
+
+/// An answer of up to 16 tokens, which `choices` choose.
+fn answer(source: &GrammarSource, choices: &[u8]) {
+    let Ok(grammar) = source
+        .check_len()
+        .and_then(|()| compile(&VOCABULARY, source))
+    else {
+        return;
+    };
+    let state = GrammarState::new(grammar);
+    for choice in choices.iter().take(16) {
+        let words = state.mask_job(Vec::new()).run();
+        let is_set = |id: &u32| words[*id as usize / 32] >> (id % 32) & 1 == 1;
+        let allowed: Vec<u32> = (0..VOCAB).filter(is_set).collect();
+        let Some(token) = allowed.get(usize::from(*choice) % allowed.len().max(1)) else {
+            return;
+        };
+        match state.take(*token) {
+            None => {}
+            Some(crate::request::FinishReason::Stop { .. }) => return,
+            Some(other) => panic!("{source:?}: token {token} is allowed and not taken: {other:?}"),
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn json_schema() {
+    fuzz!("json_schema", SOURCE, |bytes| {
+        answer(&GrammarSource::JsonSchema(text(bytes)), bytes);
+    });
+}
+
+#[test]
+fn regex() {
+    fuzz!("regex", SOURCE, |bytes| {
+        answer(&GrammarSource::Regex(text(bytes)), bytes);
+    });
+}
+
+#[test]
+fn ebnf() {
+    fuzz!("ebnf", SOURCE, |bytes| {
+        answer(&GrammarSource::Ebnf(text(bytes)), bytes);
+    });
+}
