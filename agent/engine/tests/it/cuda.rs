@@ -2,6 +2,7 @@
 //! CPU.
 
 mod families;
+mod grammars;
 
 use crate::harness::{
     Answer, DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, QWEN3_5, alone, assert_nothing_held, assert_same,

@@ -26,7 +26,7 @@ fn compile(engine: &EngineHandle, source: &GrammarSource) -> Grammar {
 }
 
 /// A request for up to `max_new_tokens` at a temperature where every allowed token is drawn.
-fn mk_free(seed: u64, max_new_tokens: u32) -> GenerateRequest {
+pub(crate) fn mk_free(seed: u64, max_new_tokens: u32) -> GenerateRequest {
     let mut request = mk_request(&mk_prompt(9, 40), max_new_tokens);
     request.sampling.ignore_eos = false;
     request.sampling.temperature = 1.5;
@@ -34,7 +34,11 @@ fn mk_free(seed: u64, max_new_tokens: u32) -> GenerateRequest {
     request
 }
 
-fn by(engine: &EngineHandle, source: &GrammarSource, request: &GenerateRequest) -> GenerateRequest {
+pub(crate) fn by(
+    engine: &EngineHandle,
+    source: &GrammarSource,
+    request: &GenerateRequest,
+) -> GenerateRequest {
     GenerateRequest {
         grammar: Some(compile(engine, source)),
         ..request.clone()
@@ -66,7 +70,7 @@ fn text(engine: &EngineHandle, answer: &Answer) -> Option<String> {
     Some(engine.tokenizer().decode(tokens, false))
 }
 
-fn people() -> GrammarSource {
+pub(crate) fn people() -> GrammarSource {
     let schema = r#"{
         "type": "array", "minItems": 3, "maxItems": 40, "items": {
             "type": "object", "additionalProperties": false, "required": ["name", "age"],
