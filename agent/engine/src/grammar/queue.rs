@@ -57,8 +57,8 @@ pub const COMPILE_TIME_MAX: Duration = Duration::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_secs(4);
 const THREADS: usize = 2;
 const LEFT_BEHIND_MAX: usize = 2;
-/// The crate recurses: 2 KiB for each schema of a chain of references, of which there are `schema::NODES_MAX`. Only what
-/// is used is memory, and only until the grammar is compiled.
+/// The crate recurses along references, of which `schema::NODES_MAX` may be in a row. Only what is used is memory, and
+/// only until the grammar is compiled.
 const STACK_BYTES: usize = 256 << 20;
 
 // === impl Grammars ===
