@@ -7,6 +7,7 @@ mod auth;
 mod body;
 mod bootstrap;
 mod choice;
+mod constraint;
 pub(crate) mod dialect;
 pub(crate) mod error;
 mod fields;

@@ -8,6 +8,7 @@
 //! what a tool's schema asks for is for grammars to enforce and for clients to check.
 
 mod forms;
+mod frames;
 #[cfg(test)]
 mod fuzz;
 mod harmony;
@@ -23,6 +24,7 @@ mod surface;
 mod tools;
 
 pub use forms::UnknownForm;
+pub use frames::{CallFrame, ThoughtFrame};
 pub use joined::{Answer, Call};
 pub use reader::{AnswerReader, Prompt};
 pub use reasoning::ReasoningForm;

@@ -60,9 +60,9 @@ pub(crate) struct Reasoning {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Marks {
-    open: &'static str,
-    close: &'static str,
+pub(crate) struct Marks {
+    pub(crate) open: &'static str,
+    pub(crate) close: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,17 @@ impl ReasoningForm {
             }
         };
         Some(Marks { open, close })
+    }
+
+    /// The marks around a thought, and whether an answer behind `prompt` begins inside one; `None` if it can have none, and
+    /// for channels.
+    pub(crate) fn begins(self, prompt: Prompt<'_>) -> Option<(Marks, bool)> {
+        let marks = self.marks()?;
+        match Reasoning::new(self, prompt)?.at {
+            At::Before => Some((marks, false)),
+            At::First | At::Inside => Some((marks, true)),
+            At::Behind => None,
+        }
     }
 
     const fn begins_inside(self) -> bool {

@@ -5,6 +5,7 @@
 //! SGLang's grammar backends, by the crate `llguidance`; docs/decisions/0099.
 
 mod cache;
+mod calls;
 mod compile;
 mod gbnf;
 mod masks;
@@ -12,16 +13,19 @@ mod queue;
 mod schema;
 mod state;
 mod tags;
+mod thought;
 mod vocabulary;
 
 use compile::Compiled;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::sync::Arc;
 
+pub use calls::Calls;
 pub(crate) use masks::{MaskJob, MaskWorkers, Masks};
 pub use queue::{COMPILE_TIME_MAX, COMPILES_WAITING_MAX, Grammars};
 pub(crate) use state::GrammarState;
 pub use tags::{StructuralTag, Tag};
+pub use thought::Thought;
 
 /// What an answer must be, as a client writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,10 @@ pub enum GrammarSource {
     Ebnf(String),
     /// Text with tags in it.
     StructuralTag(StructuralTag),
+    /// Calls of tools, and nothing else.
+    Calls(Calls),
+    /// Any of these behind what a model thinks.
+    BehindThought(Thought, Box<GrammarSource>),
 }
 
 /// A compiled grammar of one engine. Clones share it.
@@ -88,6 +96,8 @@ impl GrammarSource {
             Self::Choice(_) => "the choice",
             Self::Ebnf(_) => "the EBNF grammar",
             Self::StructuralTag(_) => "the structural tag",
+            Self::Calls(_) => "the tools",
+            Self::BehindThought(_, source) => source.what(),
         }
     }
 
@@ -95,6 +105,8 @@ impl GrammarSource {
         match self {
             Self::JsonSchema(text) | Self::Regex(text) | Self::Ebnf(text) => text.len(),
             Self::StructuralTag(tag) => tag.text().len(),
+            Self::Calls(calls) => calls.text().len(),
+            Self::BehindThought(thought, source) => thought.text().len() + source.len(),
             Self::JsonObject => 0,
             Self::Choice(texts) => texts.iter().map(String::len).sum(),
         }
@@ -104,11 +116,13 @@ impl GrammarSource {
         let (what, len) = (self.what(), self.len());
         let max = match self {
             Self::Regex(_) => REGEX_BYTES_MAX,
+            Self::BehindThought(_, source) => return source.check_len(),
             Self::JsonSchema(_)
             | Self::JsonObject
             | Self::Choice(_)
             | Self::Ebnf(_)
-            | Self::StructuralTag(_) => SOURCE_BYTES_MAX,
+            | Self::StructuralTag(_)
+            | Self::Calls(_) => SOURCE_BYTES_MAX,
         };
         if len > max {
             return Err(GrammarError::TooLong { what, len, max });

@@ -45,6 +45,7 @@ fn probe(role: Role) -> Part {
         params,
         default_max_new_tokens: None,
         no_stop_trim: false,
+        constraint: None,
     };
     Part {
         item: Arc::new(Item {
@@ -52,6 +53,7 @@ fn probe(role: Role) -> Part {
             input_ids: vec![0],
             sampling: Arc::new(sampling),
             logprobs: LogprobOptions::default(),
+            grammar: None,
         }),
         bootstrap: (role != Role::Unified).then_some(fake),
         choice: 0,

@@ -9,6 +9,7 @@ use crate::service::Service;
 use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{Stream, StreamExt};
 use pd_engine::engine::{GenerateRequest, LogprobOptions, TokenLogprob};
+use pd_engine::grammar::Grammar;
 use pd_protocol::workers::BootstrapFields;
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ pub(crate) struct Item {
     /// Of all prompts, unless each says its own.
     pub(crate) sampling: Arc<Sampling>,
     pub(crate) logprobs: LogprobOptions,
+    pub(crate) grammar: Option<Grammar>,
 }
 
 /// One choice of one item, with the room of its KV.
@@ -171,7 +173,7 @@ fn submit(service: &Service, part: Part, dialect: Dialect) -> Result<Choice, Api
         input_ids: item.input_ids.clone(),
         sampling,
         logprobs: item.logprobs,
-        grammar: None,
+        grammar: item.grammar.clone(),
         bootstrap,
         choice,
     });

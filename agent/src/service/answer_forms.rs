@@ -1,6 +1,8 @@
 //! The forms in which the served model writes reasoning and calls of tools, found once at start.
 
-use pd_answers::{AnswerReader, Prompt, ReasoningForm, ToolForm, ToolTypes, UnknownForm};
+use pd_answers::{
+    AnswerReader, Prompt, ReasoningForm, ThoughtFrame, ToolForm, ToolTypes, UnknownForm,
+};
 use pd_engine::text::{ChatTemplate, Tokenizer};
 use std::str::FromStr;
 
@@ -106,14 +108,21 @@ impl AnswerForms {
         );
     }
 
+    /// How the model writes calls.
+    ///
     /// # Errors
     /// When the model cannot see tools, or its calls could not be read.
-    pub(crate) fn check_tools(&self) -> Result<(), Toolless> {
+    pub(crate) fn tool_form(&self) -> Result<ToolForm, Toolless> {
         match &self.tools {
             _ if !self.template_takes_tools => Err(Toolless::Template),
             None => Err(Toolless::Form),
-            Some(_) => Ok(()),
+            Some(Form { form, .. }) => Ok(*form),
         }
+    }
+
+    /// What the model may think ahead of an answer behind `prompt`.
+    pub(crate) fn thought(&self, prompt: Prompt<'_>) -> Option<ThoughtFrame> {
+        self.reasoning.as_ref()?.form.frame(prompt)
     }
 
     /// The forms that are looked for in the answers to a request. Channels are always read: they are no text.

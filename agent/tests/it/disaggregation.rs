@@ -4,7 +4,7 @@ use crate::agent::Agent;
 use serde_json::{Value, json};
 use std::net::TcpListener;
 
-async fn start(mode: &str) -> Agent {
+pub(crate) async fn start(mode: &str) -> Agent {
     let args = [
         "--disaggregation-mode",
         mode,
@@ -82,7 +82,12 @@ async fn a_client_that_leaves_before_the_peer_came_ends_its_leg() {
     prefill.wait_idle().await;
 }
 
-async fn both_legs(prefill: &Agent, decode: &Agent, path: &str, body: &Value) -> (Value, Value) {
+pub(crate) async fn both_legs(
+    prefill: &Agent,
+    decode: &Agent,
+    path: &str,
+    body: &Value,
+) -> (Value, Value) {
     let (prefill_url, decode_url) = (prefill.url(path), decode.url(path));
     let legs = tokio::join!(
         prefill.client.post(&prefill_url, body),

@@ -10,6 +10,7 @@ mod agent;
 mod chat;
 mod client;
 mod completions;
+mod constrained;
 mod disaggregation;
 mod ends;
 mod generate;

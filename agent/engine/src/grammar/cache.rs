@@ -76,6 +76,12 @@ pub(super) fn key(source: &GrammarSource) -> Key {
         | GrammarSource::Regex(text)
         | GrammarSource::Ebnf(text) => digest.update(text),
         GrammarSource::StructuralTag(tag) => digest.update(tag.text()),
+        GrammarSource::Calls(calls) => digest.update(calls.text()),
+        GrammarSource::BehindThought(thought, source) => {
+            digest.update("behind a thought");
+            digest.update(Sha256::digest(thought.text()));
+            digest.update(key(source));
+        }
         GrammarSource::Choice(texts) => {
             for text in texts {
                 digest.update(text.len().to_le_bytes());

@@ -1,7 +1,7 @@
 //! From a source to a grammar, by `llguidance`, whose limits bound what that takes.
 
 use super::vocabulary::Vocabulary;
-use super::{Grammar, GrammarError, GrammarSource, gbnf, schema, tags};
+use super::{Grammar, GrammarError, GrammarSource, calls, gbnf, schema, tags, thought};
 use llguidance::api::TopLevelGrammar;
 use llguidance::{JsonCompileOptions, Matcher, TokenParser};
 use serde_json::Value;
@@ -81,6 +81,12 @@ fn top_level(
         }
         GrammarSource::Ebnf(text) => lark(gbnf::to_lark(text)),
         GrammarSource::StructuralTag(tag) => lark(tags::to_lark(tag, vocabulary)),
+        GrammarSource::Calls(calls) => lark(calls::to_lark(calls, vocabulary)),
+        GrammarSource::BehindThought(thought, source) => {
+            let answer = top_level(vocabulary, source)?;
+            let behind = thought::in_front_of(thought, answer, vocabulary);
+            behind.map_err(|problem| source.invalid(problem))
+        }
     }
 }
 

@@ -35,6 +35,23 @@ impl StructuralTag {
     }
 }
 
+// === impl Tag ===
+
+impl Tag {
+    /// # Errors
+    /// Says which text is too long, and where the schema cannot be enforced.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Self { begin, schema, end } = self;
+        let long = [begin, end]
+            .into_iter()
+            .find(|text| text.len() > TEXT_BYTES_MAX);
+        if let Some(text) = long {
+            return Err(format!("{text:.100} is longer than {TEXT_BYTES_MAX} bytes"));
+        }
+        schema::check(schema).map_err(|error| format!("{begin:.100}: {error}"))
+    }
+}
+
 /// A part of a begin or an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part<'a> {
@@ -43,7 +60,7 @@ enum Part<'a> {
 }
 
 /// Most tags; each is a grammar.
-const TAGS_MAX: usize = 128;
+pub(super) const TAGS_MAX: usize = 128;
 /// Longest begin, end or trigger, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
@@ -65,13 +82,8 @@ pub(super) fn to_lark(tag: &StructuralTag, vocabulary: &Vocabulary) -> Result<St
         let Tag { begin, schema, end } = tag;
         let of = |trigger: &String| !trigger.is_empty() && begin.starts_with(trigger.as_str());
         let trigger = triggers.iter().position(of);
-        for text in [begin, end] {
-            if text.len() > TEXT_BYTES_MAX {
-                return Err(format!("{text:.100} is longer than {TEXT_BYTES_MAX} bytes"));
-            }
-        }
+        tag.check()?;
         let trigger = trigger.ok_or_else(|| format!("{begin:.100} begins with no trigger"))?;
-        schema::check(schema).map_err(|error| format!("{begin:.100}: {error}"))?;
         let rest = lark_of(&begin[triggers[trigger].len()..], vocabulary);
         let (schema, end) = (with_options(schema.clone()), lark_of(end, vocabulary));
         let _ = writeln!(lark, "tag{place}: {rest} %json {schema} {end}");
@@ -82,19 +94,9 @@ pub(super) fn to_lark(tag: &StructuralTag, vocabulary: &Vocabulary) -> Result<St
         if tags.is_empty() {
             return Err(format!("the trigger {trigger:.100} begins no tag"));
         }
-        match parts(trigger, vocabulary).as_slice() {
-            // It ends as soon as it is there.
-            [Part::Text(_)] => {
-                let _ = writeln!(lark, "trigger{place}[lazy]: ANY {}", quoted(trigger));
-            }
-            [Part::Special(_), ..] => {
-                let _ = writeln!(lark, "trigger{place}: ANY {}", lark_of(trigger, vocabulary));
-            }
-            [] | [Part::Text(_), ..] => {
-                let problem = "a special token in it is not where it begins";
-                return Err(format!("the trigger {trigger:.100}: {problem}"));
-            }
-        }
+        let until = until(&format!("trigger{place}"), trigger, vocabulary);
+        let until = until.map_err(|problem| format!("the trigger {trigger:.100}: {problem}"))?;
+        let _ = writeln!(lark, "{until}");
         ways.push(format!("trigger{place} ({})", tags.join(" | ")));
     }
     let ways = ways.join(" | ");
@@ -102,7 +104,20 @@ pub(super) fn to_lark(tag: &StructuralTag, vocabulary: &Vocabulary) -> Result<St
     Ok(lark)
 }
 
-fn lark_of(text: &str, vocabulary: &Vocabulary) -> String {
+/// Lark of a rule: text that ends as soon as `mark` is there. `ANY` is any text.
+///
+/// # Errors
+/// When special tokens are elsewhere in the mark than where it begins.
+pub(super) fn until(rule: &str, mark: &str, vocabulary: &Vocabulary) -> Result<String, String> {
+    match parts(mark, vocabulary).as_slice() {
+        [Part::Text(_)] => Ok(format!("{rule}[lazy]: ANY {}", quoted(mark))),
+        [Part::Special(_), ..] => Ok(format!("{rule}: ANY {}", lark_of(mark, vocabulary))),
+        [] | [Part::Text(_), ..] => Err("a special token in it is not where it begins".to_owned()),
+    }
+}
+
+/// A text as Lark, its special tokens as such.
+pub(super) fn lark_of(text: &str, vocabulary: &Vocabulary) -> String {
     let parts = parts(text, vocabulary);
     let parts = parts.iter().map(|part| match part {
         Part::Text(text) => quoted(text),

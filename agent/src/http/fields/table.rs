@@ -24,5 +24,4 @@ const SAMPLING: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::SamplingPar
 const STREAM_OPTIONS: &[Scope] = &[Scope::StreamOptions];
 const MESSAGE: &[Scope] = &[Scope::Message];
 
-const UNCONSTRAINED: &str = "answers are not constrained to a grammar; leave it out";
 const TEXT_ONLY: &str = "this model reads and writes text only; leave it out";

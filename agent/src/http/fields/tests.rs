@@ -209,9 +209,9 @@ fn the_field_that_others_go_with_is_named() {
 
 #[test]
 fn a_field_of_one_element_is_named_with_its_index() {
-    let body = r#"{"sampling_params": [{}, {"regex": "a+"}], "lora_path": "x"}"#;
+    let body = r#"{"sampling_params": [{}, {"stop_regex": "a+"}], "lora_path": "x"}"#;
     let why = reads::<GenerateBody>(body).unwrap_err();
-    assert_eq!(why.param.as_deref(), Some("sampling_params[1].regex"));
+    assert_eq!(why.param.as_deref(), Some("sampling_params[1].stop_regex"));
 }
 
 #[test]

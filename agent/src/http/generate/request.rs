@@ -12,6 +12,7 @@ use crate::http::sampling::{Sampling, SamplingBody};
 use crate::http::token_stream::Item;
 use crate::service::Service;
 use pd_engine::engine::LogprobOptions;
+use pd_engine::grammar::Grammar;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::Role;
 use pd_protocol::workers::BootstrapFields;
@@ -93,14 +94,21 @@ impl GenerateBody {
             batch,
         } = self.understand(role)?;
         let prompts = Prompt::encode(prompts, service, true, dialect).await?;
-        let item = |(input_ids, settings): (_, Settings)| Item {
+        let grammars = grammars(&settings, service).await?;
+        let item = |((input_ids, settings), grammar): ((_, Settings), _)| Item {
             rid: settings.rid,
             input_ids,
             sampling: settings.sampling,
             logprobs: settings.logprobs,
+            grammar,
         };
         Ok(GenerateRequest {
-            items: prompts.into_iter().zip(settings).map(item).collect(),
+            items: prompts
+                .into_iter()
+                .zip(settings)
+                .zip(grammars)
+                .map(item)
+                .collect(),
             dialect,
             choices,
             bootstrap,
@@ -258,6 +266,24 @@ fn choices_of(bodies: &[SamplingBody]) -> Result<u32, ApiError> {
         return Err(ApiError::field("sampling_params.n", message));
     }
     choices(n)
+}
+
+/// The grammar of each prompt's answers; prompts that share their parameters share it.
+async fn grammars(
+    settings: &[Settings],
+    service: &Service,
+) -> Result<Vec<Option<Grammar>>, ApiError> {
+    let mut grammars: Vec<Option<Grammar>> = Vec::with_capacity(settings.len());
+    let mut before: Option<&Arc<Sampling>> = None;
+    for Settings { sampling, .. } in settings {
+        let grammar = match (before, grammars.last()) {
+            (Some(before), Some(grammar)) if Arc::ptr_eq(before, sampling) => grammar.clone(),
+            _ => sampling.grammar(service).await?,
+        };
+        grammars.push(grammar);
+        before = Some(sampling);
+    }
+    Ok(grammars)
 }
 
 #[cfg(test)]

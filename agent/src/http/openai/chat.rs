@@ -7,6 +7,7 @@ mod reader;
 use super::tools::Tools;
 use super::{Head, OpenAiRequest, Tally, TokenTexts};
 use crate::http::body::JsonBody;
+use crate::http::constraint::Constraint;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::sampling::Sampling;
@@ -52,6 +53,12 @@ pub(crate) async fn chat_completions(
     let forms = service.answer_forms.of_request(is_apart, tools.is_some());
     sampling.params.shown_special_ids = forms.special_ids();
     let rendered = Rendered::new(service, &mut request, tools.as_ref())?;
+    let of_tools = tools.as_ref().and_then(|tools| tools.constraint.clone());
+    let constraint = Constraint::either(sampling.constraint.take(), of_tools)?;
+    sampling.constraint = match service.answer_forms.thought(rendered.prompt()) {
+        Some(thought) => constraint.map(|constraint| constraint.behind(thought)),
+        None => constraint,
+    };
     let reader = || ChoiceReader::new(forms, tools.as_ref(), shown, rendered.prompt());
     let readers: Vec<ChoiceReader> = std::iter::repeat_with(reader)
         .take(choices as usize)
@@ -59,7 +66,8 @@ pub(crate) async fn chat_completions(
     // The template writes the special tokens itself.
     let add_special_tokens = request.add_special_tokens.unwrap_or(false);
     let input_ids = encode(service, rendered.text, add_special_tokens, dialect).await?;
-    // Its text is tokens now.
+    let grammar = sampling.grammar(service).await?;
+    // Its text is tokens and a grammar now.
     drop(share);
     let head = Head::new(&app, "chatcmpl-", request.rid.take())?;
     let tally = Tally::new(&[input_ids.len()], choices);
@@ -68,6 +76,7 @@ pub(crate) async fn chat_completions(
         input_ids,
         sampling: Arc::new(sampling),
         logprobs,
+        grammar,
     };
     let parts = Part::of(vec![item], choices, bootstrap);
     let generation = TokenStream::start(service, parts, dialect).await?;

@@ -41,7 +41,8 @@ pub(crate) async fn completions(
     let prompts = prompts(request.prompt.take())?;
     let parts = parts(prompts.len(), choices)?;
     let prompts = Prompt::encode(prompts, service, add_special_tokens, dialect).await?;
-    // Its text is tokens now.
+    let grammar = sampling.grammar(service).await?;
+    // Its text is tokens and a grammar now.
     drop(share);
     let bootstrap = request.take_bootstrap().resolve(app.role, parts)?;
     let head = Head::new(&app, "cmpl-", request.rid.take())?;
@@ -62,6 +63,7 @@ pub(crate) async fn completions(
         input_ids,
         sampling: Arc::clone(&sampling),
         logprobs,
+        grammar: grammar.clone(),
     };
     let items = prompts.into_iter().map(item).collect();
     let generation =

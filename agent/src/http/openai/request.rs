@@ -6,6 +6,7 @@ use super::tools::ToolChoice;
 use super::usage::UsageEvents;
 use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
+use crate::http::constraint::{Constraint, Given, JsonText, ResponseFormat, StructuredOutputs};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::fields::Scope;
@@ -59,6 +60,20 @@ pub(crate) struct OpenAiRequest<L> {
     pub(crate) include_stop_str_in_output: Option<bool>,
     /// Every choice also carries its `token_ids`, vLLM's addition.
     pub(crate) return_token_ids: Option<bool>,
+
+    /// What the answer must be, by OpenAI's field.
+    pub(crate) response_format: Option<ResponseFormat>,
+    /// The same by SGLang's.
+    pub(crate) json_schema: Option<JsonText>,
+    pub(crate) regex: Option<String>,
+    pub(crate) ebnf: Option<String>,
+    pub(crate) structural_tag: Option<JsonText>,
+    /// The same by vLLM's.
+    pub(crate) guided_json: Option<JsonText>,
+    pub(crate) guided_regex: Option<String>,
+    pub(crate) guided_choice: Option<Vec<String>>,
+    pub(crate) guided_grammar: Option<String>,
+    pub(crate) structured_outputs: Option<StructuredOutputs>,
 
     pub(crate) rid: Option<String>,
     pub(crate) bootstrap_host: Option<OneOrMany<String>>,
@@ -137,6 +152,7 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
             },
             default_max_new_tokens: None,
             no_stop_trim: keeps_stop.unwrap_or(false),
+            constraint: request.take_constraint()?,
         })
     }
 }
@@ -193,6 +209,26 @@ impl<L> OpenAiRequest<L> {
         self.top_k = self.top_k.or(defaults.top_k);
         self.min_p = self.min_p.or(defaults.min_p);
         self.repetition_penalty = self.repetition_penalty.or(defaults.repetition_penalty);
+    }
+
+    /// What the answer must be.
+    ///
+    /// # Errors
+    /// 400 for two constraints, and for one that says nothing.
+    pub(crate) fn take_constraint(&mut self) -> Result<Option<Constraint>, ApiError> {
+        let given = Given {
+            response_format: self.response_format.take(),
+            json_schema: self.json_schema.take(),
+            regex: self.regex.take(),
+            ebnf: self.ebnf.take(),
+            structural_tag: self.structural_tag.take(),
+            guided_json: self.guided_json.take(),
+            guided_regex: self.guided_regex.take(),
+            guided_choice: self.guided_choice.take(),
+            guided_grammar: self.guided_grammar.take(),
+            structured_outputs: self.structured_outputs.take(),
+        };
+        given.constraint()
     }
 
     pub(crate) fn usage_events(&self) -> UsageEvents {

@@ -1,12 +1,14 @@
 //! Tools of a chat: what a request offers the model to call.
 
 use super::OpenAiRequest;
+use crate::http::constraint::Constraint;
 use crate::http::error::ApiError;
 use crate::service::answer_forms::{AnswerForms, Toolless};
-use pd_answers::ToolTypes;
+use pd_answers::{CallFrame, ToolForm, ToolTypes};
+use pd_engine::grammar::{Calls, StructuralTag, Tag};
 use pd_engine::text::TemplateValue;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 
 /// Longest name of a tool; OpenAI's bound is 64.
@@ -41,12 +43,25 @@ pub(crate) struct Tools {
     pub(crate) types: ToolTypes,
     /// Whether an answer may call more than one.
     pub(crate) parallel: bool,
+    /// What the choice and strict schemas ask of an answer.
+    pub(crate) constraint: Option<Constraint>,
 }
 
 /// A tool as far as it is read here.
+#[derive(Clone)]
 struct Function {
     name: String,
     parameters: Value,
+    /// Whether calls keep to the schema of the parameters.
+    strict: bool,
+}
+
+/// What answers are to do with the tools.
+enum Choice {
+    Nothing,
+    AsTheyLike,
+    /// Call one of them, or more, and do nothing else.
+    Call(Vec<Function>),
 }
 
 // === impl Tools ===
@@ -66,17 +81,79 @@ impl Tools {
         let functions = functions.map(|(index, tool)| read(index, tool));
         let functions = functions.collect::<Result<Vec<Function>, ApiError>>()?;
         check_names(&functions)?;
-        let calls = check_choice(request.tool_choice.take(), &functions)?;
-        if functions.is_empty() || !calls {
+        let choice = read_choice(request.tool_choice.take(), &functions)?;
+        if functions.is_empty() || matches!(choice, Choice::Nothing) {
             return Ok(None);
         }
-        forms.check_tools().map_err(refusal)?;
+        let form = forms.tool_form().map_err(refusal)?;
+        let parallel = request.parallel_tool_calls.unwrap_or(true);
         let schemas = functions.iter().map(|f| (f.name.as_str(), &f.parameters));
         Ok(Some(Self {
             types: ToolTypes::new(schemas),
             offered,
-            parallel: request.parallel_tool_calls.unwrap_or(true),
+            parallel,
+            constraint: match choice {
+                Choice::Call(named) => Some(required(form, named, parallel)?),
+                Choice::Nothing | Choice::AsTheyLike => strict(form, functions)?,
+            },
         }))
+    }
+}
+
+/// Calls of some of `functions`, and nothing else.
+fn required(
+    form: ToolForm,
+    functions: Vec<Function>,
+    parallel: bool,
+) -> Result<Constraint, ApiError> {
+    let Some(frame) = form.frame() else {
+        let instead = format!("calls in the form {form} cannot be required; give \"auto\"");
+        return Err(ApiError::unsupported("tool_choice", &instead));
+    };
+    Ok(Constraint::of_calls(Calls {
+        open: frame.open.to_owned(),
+        tools: functions.into_iter().map(|f| f.tag(&frame)).collect(),
+        between: frame.between.filter(|_| parallel).map(str::to_owned),
+        close: frame.close.to_owned(),
+    }))
+}
+
+/// Text with calls in it, which keep to the schemas of strict functions; `None` if there is none.
+fn strict(form: ToolForm, functions: Vec<Function>) -> Result<Option<Constraint>, ApiError> {
+    let Some(index) = functions.iter().position(|f| f.strict) else {
+        return Ok(None);
+    };
+    let Some((frame, trigger)) = form.frame().and_then(|frame| Some((frame, frame.trigger?)))
+    else {
+        let instead = format!(
+            "in the form {form}, calls keep to their schemas only where `tool_choice` requires a call; leave it out"
+        );
+        let field = format!("tools[{index}].function.strict");
+        return Err(ApiError::unsupported(&field, &instead));
+    };
+    Ok(Some(Constraint::of_tags(StructuralTag {
+        structures: functions.into_iter().map(|f| f.tag(&frame)).collect(),
+        triggers: vec![trigger.to_owned()],
+    })))
+}
+
+// === impl Function ===
+
+impl Function {
+    /// A call of it, as a form frames it.
+    fn tag(self, frame: &CallFrame) -> Tag {
+        Tag {
+            begin: format!(
+                "{}{}{}",
+                frame.before_name, self.name, frame.before_arguments
+            ),
+            schema: if self.parameters.is_null() {
+                json!({"type": "object", "additionalProperties": false})
+            } else {
+                self.parameters
+            },
+            end: frame.end.to_owned(),
+        }
     }
 }
 
@@ -115,16 +192,12 @@ fn read(index: usize, tool: &TemplateValue) -> Result<Function, ApiError> {
         .get("name")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_whitespace) {
-        let message =
-            format!("a function has a name of 1 to {NAME_BYTES_MAX} bytes without white space");
+    let is_in_name = |c: char| c.is_alphanumeric() || "_-.:/".contains(c);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_in_name) {
+        let message = format!(
+            "a function has a name of 1 to {NAME_BYTES_MAX} bytes, of letters, digits and `_-.:/`"
+        );
         return wrong(".function.name", message);
-    }
-    if function.get("strict") == Some(&Value::Bool(true)) {
-        return Err(ApiError::unsupported(
-            &format!("tools[{index}].function.strict"),
-            "answers are not constrained to a grammar; leave it out",
-        ));
     }
     let parameters = &function["parameters"];
     if !parameters.is_object() && !parameters.is_null() {
@@ -134,6 +207,7 @@ fn read(index: usize, tool: &TemplateValue) -> Result<Function, ApiError> {
     Ok(Function {
         name: name.to_owned(),
         parameters: parameters.clone(),
+        strict: function.get("strict") == Some(&Value::Bool(true)),
     })
 }
 
@@ -151,29 +225,27 @@ fn check_names(functions: &[Function]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether answers may call tools.
-fn check_choice(choice: Option<ToolChoice>, functions: &[Function]) -> Result<bool, ApiError> {
-    const UNCONSTRAINED: &str =
-        "answers are not constrained to a grammar; give \"auto\" or \"none\"";
+/// What the choice asks of answers.
+fn read_choice(choice: Option<ToolChoice>, functions: &[Function]) -> Result<Choice, ApiError> {
     let wrong = |message: String| Err(ApiError::field("tool_choice", message));
     match choice {
-        None => Ok(true),
+        None => Ok(Choice::AsTheyLike),
         Some(ToolChoice::Mode(mode)) => match mode.as_str() {
-            "auto" => Ok(true),
-            "none" => Ok(false),
+            "auto" => Ok(Choice::AsTheyLike),
+            "none" => Ok(Choice::Nothing),
             "required" if functions.is_empty() => {
                 wrong("a call is required, but `tools` is missing or empty".to_owned())
             }
-            "required" => Err(ApiError::unsupported("tool_choice", UNCONSTRAINED)),
+            "required" => Ok(Choice::Call(functions.to_vec())),
             other => wrong(format!(
                 "`{other}` is no choice; give \"none\", \"auto\", \"required\", or a function's name in an object"
             )),
         },
         Some(ToolChoice::Named(NamedTool { function })) => {
-            if functions.iter().any(|f| f.name == function.name) {
-                return Err(ApiError::unsupported("tool_choice", UNCONSTRAINED));
+            match functions.iter().find(|f| f.name == function.name) {
+                Some(named) => Ok(Choice::Call(vec![named.clone()])),
+                None => wrong(format!("`tools` has no function `{}`", function.name)),
             }
-            wrong(format!("`tools` has no function `{}`", function.name))
         }
     }
 }

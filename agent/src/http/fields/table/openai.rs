@@ -1,9 +1,7 @@
 //! Fields of OpenAI's own schemas, their messages and stream options included.
 
 use super::super::{Field, harmless, honoured, refused, refused_unless};
-use super::{
-    CHAT, COMPLETIONS, MESSAGE, OPENAI, SAMPLING, STREAM_OPTIONS, TEXT_ONLY, UNCONSTRAINED,
-};
+use super::{CHAT, COMPLETIONS, MESSAGE, OPENAI, SAMPLING, STREAM_OPTIONS, TEXT_ONLY};
 
 pub(super) const FIELDS: &[Field] = &[
     honoured(OPENAI, "model"),
@@ -52,12 +50,7 @@ pub(super) const FIELDS: &[Field] = &[
         "function_call",
         "give it as `tool_choice`",
     ),
-    refused_unless(
-        &[r#"{"type": "text"}"#],
-        OPENAI,
-        "response_format",
-        "answers are not constrained to a grammar; use type text",
-    ),
+    honoured(OPENAI, "response_format"),
     honoured(CHAT, "reasoning_effort"),
     refused_unless(
         &[r#""medium""#],
@@ -142,5 +135,5 @@ pub(super) const FIELDS: &[Field] = &[
         "sampling_params",
         "give each of its fields by itself, or use /generate",
     ),
-    refused(OPENAI, "json_schema", UNCONSTRAINED),
+    honoured(OPENAI, "json_schema"),
 ];

@@ -1,7 +1,7 @@
 //! How tokens are sampled and when answers end, beyond OpenAI: SGLang's fields and vLLM's.
 
 use super::super::{Field, Scope, harmless, honoured, refused, refused_unless};
-use super::{CHAT, GENERATE, OPENAI, PARAMS, ROUTES, SAMPLING, UNCONSTRAINED};
+use super::{CHAT, GENERATE, OPENAI, PARAMS, ROUTES, SAMPLING};
 
 const INTERNAL: &str = "SGLang's server sets it for itself; leave it out";
 const DRAWS_ALONE: &str = "tokens are drawn one by one; leave it out";
@@ -34,17 +34,21 @@ pub(super) const FIELDS: &[Field] = &[
         "stop_regex",
         "answers end at texts only; give them in `stop`",
     ),
-    refused(GRAMMARS, "regex", UNCONSTRAINED),
-    refused(GRAMMARS, "ebnf", UNCONSTRAINED),
-    refused(GRAMMARS, "structural_tag", UNCONSTRAINED),
-    refused(PARAMS, "json_schema", UNCONSTRAINED),
-    refused(OPENAI, "guided_json", UNCONSTRAINED),
-    refused(OPENAI, "guided_regex", UNCONSTRAINED),
-    refused(OPENAI, "guided_choice", UNCONSTRAINED),
-    refused(OPENAI, "guided_grammar", UNCONSTRAINED),
-    refused(OPENAI, "guided_decoding_backend", UNCONSTRAINED),
-    refused(OPENAI, "guided_whitespace_pattern", UNCONSTRAINED),
-    refused(OPENAI, "structured_outputs", UNCONSTRAINED),
+    honoured(GRAMMARS, "regex"),
+    honoured(GRAMMARS, "ebnf"),
+    honoured(GRAMMARS, "structural_tag"),
+    honoured(PARAMS, "json_schema"),
+    honoured(OPENAI, "guided_json"),
+    honoured(OPENAI, "guided_regex"),
+    honoured(OPENAI, "guided_choice"),
+    honoured(OPENAI, "guided_grammar"),
+    harmless(OPENAI, "guided_decoding_backend", "there is one"),
+    refused(
+        OPENAI,
+        "guided_whitespace_pattern",
+        "white space in JSON is a space, or a line break and its indent; leave it out",
+    ),
+    honoured(OPENAI, "structured_outputs"),
     refused(
         OPENAI,
         "allowed_token_ids",
@@ -96,10 +100,10 @@ pub(super) const FIELDS: &[Field] = &[
         "max_thinking_tokens",
         "thinking is not bounded by itself; leave it out",
     ),
-    harmless(
+    refused(
         GENERATE,
         "require_reasoning",
-        "of grammars, which are refused",
+        "a grammar holds from an answer's first token; leave it out",
     ),
     harmless(
         SAMPLING,

@@ -58,8 +58,6 @@ fn a_tool_that_is_not_whole_is_refused_by_its_place() {
     );
     let parameters = json!({"type": "function", "function": {"name": "g", "parameters": [1]}});
     assert_refused(one(parameters), "tools[1].function.parameters", "an object");
-    let strict = json!({"type": "function", "function": {"name": "g", "strict": true}});
-    assert_refused(one(strict), "tools[1].function.strict", "grammar");
 }
 
 #[test]
@@ -70,10 +68,8 @@ fn a_choice_that_cannot_be_kept_is_refused() {
         "tool_choice",
         "`sometimes` is no choice",
     );
-    assert_refused(choose(json!("required")), "tool_choice", "grammar");
-    let named = |name: &str| choose(json!({"type": "function", "function": {"name": name}}));
-    assert_refused(named("f"), "tool_choice", "grammar");
-    assert_refused(named("g"), "tool_choice", "no function `g`");
+    let named = choose(json!({"type": "function", "function": {"name": "g"}}));
+    assert_refused(named, "tool_choice", "no function `g`");
     let without = json!({"tool_choice": "required"});
     assert_refused(without, "tool_choice", "`tools` is missing or empty");
 }
@@ -90,4 +86,57 @@ fn a_model_that_cannot_call_is_not_offered_tools() {
             .message
             .contains("--tool-call-parser")
     );
+}
+
+/// The source of the grammar that a request's tools ask for.
+fn source(tools: &Value, choice: Value) -> Option<Constraint> {
+    let tools = take(json!({"tools": tools, "tool_choice": choice})).unwrap();
+    tools.unwrap().constraint
+}
+
+#[test]
+fn a_required_call_is_a_grammar_of_the_form() {
+    let tools = json!([function("f"), {"type": "function", "function": {"name": "g"}}]);
+    assert_eq!(source(&tools, json!("auto")), None);
+    let tag = |name: &str, schema: Value| Tag {
+        begin: format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": "),
+        schema,
+        end: "}\n</tool_call>".to_owned(),
+    };
+    let f = tag("f", json!({"type": "object"}));
+    let g = tag(
+        "g",
+        json!({"type": "object", "additionalProperties": false}),
+    );
+    let calls = |tools: &[&Tag]| {
+        Constraint::of_calls(Calls {
+            open: String::new(),
+            tools: tools.iter().map(|&tag| tag.clone()).collect(),
+            between: Some("\n".to_owned()),
+            close: String::new(),
+        })
+    };
+    assert_eq!(source(&tools, json!("required")), Some(calls(&[&f, &g])));
+    let named = json!({"type": "function", "function": {"name": "g"}});
+    assert_eq!(source(&tools, named), Some(calls(&[&g])));
+    let mut strict = tools.clone();
+    strict[0]["function"]["strict"] = json!(true);
+    let tags = Constraint::of_tags(StructuralTag {
+        structures: vec![f, g],
+        triggers: vec!["<tool_call>".to_owned()],
+    });
+    assert_eq!(source(&strict, json!("auto")), Some(tags));
+}
+
+#[test]
+fn a_form_without_json_cannot_require_calls() {
+    let f = || Function {
+        name: "f".to_owned(),
+        parameters: Value::Null,
+        strict: true,
+    };
+    let why = required(ToolForm::Qwen3Coder, vec![f()], true).unwrap_err();
+    assert_eq!(why.param.as_deref(), Some("tool_choice"));
+    let why = strict(ToolForm::Llama3, vec![f()]).unwrap_err();
+    assert_eq!(why.param.as_deref(), Some("tools[0].function.strict"));
 }
