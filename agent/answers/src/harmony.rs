@@ -21,6 +21,8 @@ pub(crate) const MARKS: [&str; 7] = [START, CHANNEL, "<|constrain|>", MESSAGE, E
 #[derive(Debug, Default)]
 pub(crate) struct Harmony {
     at: At,
+    /// Whether a mark has begun the header: until its channel, it has a role, which is no text.
+    has_role: bool,
     /// Text that is not sure yet.
     input: String,
 }
@@ -75,7 +77,7 @@ impl Harmony {
     pub(crate) fn end(&mut self, pieces: &mut Vec<Piece>) {
         let rest = std::mem::take(&mut self.input);
         match self.at {
-            At::Header if rest.contains(CHANNEL) => {}
+            At::Header if self.has_role || rest.contains(CHANNEL) => {}
             At::Header => put(pieces, Piece::Text(rest)),
             At::Arguments { begun: false } if rest.is_empty() => {
                 put(pieces, Piece::Arguments("{}".to_owned()));
@@ -100,9 +102,10 @@ impl Harmony {
                 self.input.drain(..marks[mark].len());
                 if mark == 0 {
                     self.message(&header, pieces);
-                } else if !header.contains(CHANNEL) {
+                } else if !self.has_role && !header.contains(CHANNEL) {
                     put(pieces, Piece::Text(header));
                 }
+                self.has_role = marks[mark] == START;
                 true
             }
             Found::Nothing { free } if free > HEADER_BYTES_MAX => {
@@ -152,6 +155,7 @@ impl Harmony {
             self.input.drain(..mark.len());
         }
         self.at = At::Header;
+        self.has_role = mark == START;
         true
     }
 
@@ -173,3 +177,6 @@ impl Harmony {
         );
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,7 +111,7 @@ impl Marked {
         match &mut self.at {
             At::Text => self.text(pieces),
             At::Call => self.call(pieces),
-            At::More => self.more(),
+            At::More => self.more(pieces),
             At::Object(_) => self.object(pieces),
             At::Header => self.header(pieces),
             At::Before => {
@@ -175,19 +175,24 @@ impl Marked {
         true
     }
 
-    fn more(&mut self) -> bool {
-        let between = self.form.call.between().unwrap_or_default();
-        let passed = |c: char| c.is_whitespace() || between.contains(c);
-        let text = self.input.trim_start_matches(passed);
-        let Some(next) = text.chars().next() else {
-            self.input.clear();
+    fn more(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let Some(next) = self.input.chars().next() else {
             return false;
         };
-        self.input = text.to_owned();
-        self.at = match next {
-            '{' => At::Object(ObjectCall::default()),
-            _ => At::Text,
-        };
+        let between = self.form.call.between().unwrap_or_default();
+        if next == '{' {
+            self.at = At::Object(ObjectCall::default());
+        } else if between.contains(next) {
+            self.input.drain(..next.len_utf8());
+            self.surface.is_mark();
+        } else if next.is_whitespace() {
+            // It is the text's own, unless another call follows.
+            let len = self.input.len() - self.input.trim_start().len();
+            let space: String = self.input.drain(..len).collect();
+            self.surface.show(&space, pieces);
+        } else {
+            self.at = At::Text;
+        }
         true
     }
 

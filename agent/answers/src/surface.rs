@@ -72,11 +72,15 @@ impl Surface {
             None => Next::Unknown,
             Some(0) => Next::Call,
             Some(_) => {
-                // White space before it was that mark's.
-                self.tail.take();
+                self.is_mark();
                 Next::Mark
             }
         }
+    }
+
+    /// A mark is passed over: white space before it was that mark's.
+    pub(crate) fn is_mark(&mut self) {
+        self.tail.take();
     }
 
     /// Shows text, but for white space at its end: that is held until more follows.

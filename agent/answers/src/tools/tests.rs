@@ -169,6 +169,17 @@ fn what_is_no_call_behind_a_mark_is_text() {
 }
 
 #[test]
+fn white_space_behind_calls_is_the_texts_own() {
+    let time = [call("time", "{}")];
+    let text = "See.\n\n<|python_tag|>{\"name\": \"time\", \"parameters\": {}} ;\n\nThere.";
+    assert_answer(ToolForm::Llama3, text, "See.\n\nThere.", &time);
+    let text = "[TOOL_CALLS] [{\"name\": \"time\", \"arguments\": {}} ]\nThere.";
+    assert_answer(ToolForm::Mistral, text, "\nThere.", &time);
+    let text = "[TOOL_CALLS] [{\"name\": \"time\", \"arguments\": {}}]\n";
+    assert_answer(ToolForm::Mistral, text, "", &time);
+}
+
+#[test]
 fn arguments_come_as_they_are_written() {
     let text = "<tool_call>{\"arguments\": {\"a\": \"}</tool_call>\\\"\", \"b\": [1, {}]}, \"name\": \"f\"}</tool_call>";
     assert_answer(
@@ -274,13 +285,6 @@ fn ids_are_the_models_own() {
         ),
         [own("f", "Ab1")]
     );
-}
-
-#[test]
-fn channels_hold_reasoning_calls_and_text() {
-    let text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Four.<|return|>";
-    let answer = read(Some(ReasoningForm::Harmony), None, &types(), [text]);
-    assert_eq!([answer.reasoning.as_str(), &answer.text], ["Hm.", "Four."]);
 }
 
 #[test]
