@@ -160,6 +160,11 @@ templates: rust cxx ## Chat templates of published models: prompts beside transf
 	PDSERVE_TEMPLATES=$(abspath $(PROMPTS)) scripts/cargo-tests.sh test -q -p pd-engine --lib published_templates -- --nocapture
 	PDSERVE_TEMPLATES=$(abspath $(PROMPTS)) scripts/cargo-tests.sh test -q -p pd-answers --lib published_templates -- --nocapture
 
+.PHONY: peers-answers
+peers-answers: rust ## What pd-answers reads in answers beside SGLang's and vLLM's parsers (vLLM is 6 GB once)
+	@scripts/cargo-tests.sh build -q -p pd-answers --example take-apart
+	@scripts/peers-answers.sh $(CACHE) $(TARGET)/tests/release/examples/take-apart
+
 .PHONY: bench
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)
