@@ -10,8 +10,10 @@
 //! | Q4_0 | 32 k | 32 f16 scales; per 8 k 32 words of eight codes, four in low nibbles, four in high ones, in that order |
 //! | MXFP4 | 32 k | 32 bf16 scales; words as Q4_0 |
 //! | Q4_1 | 32 k | as Q4_0, with 32 f16 minima after the scales |
-//! | Q4_K | 256 k | 32 f16 scales, 32 f16 minima; per 32 k 32 byte scales, 32 byte minima; then words as Q4_0 |
-//! | Q6_K | 256 k | 32 f16 scales; per 16 k 32 byte scales; then |
+//! | Q4_K | 256 k | 32 f16 scales, 32 f16 minima |
+//! |  | per 32 k | 32 byte scales, 32 byte minima; words as Q4_0 |
+//! | Q6_K | 256 k | 32 f16 scales |
+//! |  | per 32 k | 32 byte scales of the first 16 k, 32 of the others |
 //! |  | per 16 k | two rows of words of eight low nibbles; one of bit pairs, a byte of which has those of four k four apart |
 //!
 //! Sizes equal the file's, but that F8E4M3 has its scales for each row and not for a block of rows, and MXFP4's take two
@@ -41,12 +43,11 @@ pub(crate) const Q4_0_GROUP: usize = HALVES + 4 * WORDS;
 /// As large as one of Q4_0.
 pub(crate) const MXFP4_GROUP: usize = Q4_0_GROUP;
 pub(crate) const Q4_1_GROUP: usize = 2 * HALVES + 4 * WORDS;
-/// Scales and minima of a Q4_K group, before its words.
-pub(crate) const Q4K_HEADER: usize = 2 * HALVES + 8 * 2 * BLOCK_LANES;
-pub(crate) const Q4K_GROUP: usize = Q4K_HEADER + 32 * WORDS;
-/// Scales of a Q6_K group, before its words.
-pub(crate) const Q6K_HEADER: usize = HALVES + 16 * BLOCK_LANES;
-pub(crate) const Q6K_GROUP: usize = Q6K_HEADER + 16 * 3 * WORDS;
+/// Thirty-two k of Q4_K, and of Q6_K: two rows of bytes, then words.
+pub(crate) const Q4K_SUB: usize = 2 * BLOCK_LANES + 4 * WORDS;
+pub(crate) const Q6K_SUB: usize = 2 * BLOCK_LANES + 2 * 3 * WORDS;
+pub(crate) const Q4K_GROUP: usize = 2 * HALVES + 8 * Q4K_SUB;
+pub(crate) const Q6K_GROUP: usize = HALVES + 8 * Q6K_SUB;
 
 /// A product may begin at multiples of so many k: those that lie in one word, or share a scale of activations.
 pub(crate) const fn k_unit(format: WeightFormat) -> usize {

@@ -2,7 +2,7 @@
 
 use super::layout::{
     self, BLOCK_LANES, BYTE_ORDER, F8_HEADER, FLOATS, HALVES, MXFP4_GROUP, Q4_0_GROUP, Q4_1_GROUP,
-    Q4K_GROUP, Q4K_HEADER, Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
+    Q4K_GROUP, Q4K_SUB, Q6K_GROUP, Q6K_SUB, Q8_0_GROUP, WORDS,
 };
 use crate::dtype::WeightFormat;
 use crate::e4m3;
@@ -157,7 +157,7 @@ fn q8_0(block: &[u8], lane: usize, out: &mut [u8]) {
 fn q4_0(block: &[u8], lane: usize, out: &mut [u8]) {
     let (scales, words) = out.split_at_mut(HALVES);
     scales[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
-    write_nibbles::<32>(WeightFormat::Q4_0, block, lane, words);
+    write_nibbles(WeightFormat::Q4_0, block, lane, words);
 }
 
 fn mxfp4(block: &[u8], lane: usize, out: &mut [u8]) {
@@ -165,64 +165,75 @@ fn mxfp4(block: &[u8], lane: usize, out: &mut [u8]) {
     // Every power of two that there is; the least one is below the normal numbers.
     let scale = bf16::from_f32(quant::power_of_two(block[0]));
     scales[lane * 2..lane * 2 + 2].copy_from_slice(&scale.to_le_bytes());
-    write_nibbles::<32>(WeightFormat::Mxfp4, block, lane, words);
+    write_nibbles(WeightFormat::Mxfp4, block, lane, words);
 }
 
 fn q4_1(block: &[u8], lane: usize, out: &mut [u8]) {
     let (scales, words) = out.split_at_mut(2 * HALVES);
     scales[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
     scales[HALVES + lane * 2..HALVES + lane * 2 + 2].copy_from_slice(&block[2..4]);
-    write_nibbles::<32>(WeightFormat::Q4_1, block, lane, words);
+    write_nibbles(WeightFormat::Q4_1, block, lane, words);
 }
 
 fn q4k(block: &[u8], lane: usize, out: &mut [u8]) {
-    let (header, words) = out.split_at_mut(Q4K_HEADER);
-    let (halves, bytes) = header.split_at_mut(2 * HALVES);
+    let (halves, subs) = out.split_at_mut(2 * HALVES);
     halves[lane * 2..lane * 2 + 2].copy_from_slice(&block[..2]);
     halves[HALVES + lane * 2..HALVES + lane * 2 + 2].copy_from_slice(&block[2..4]);
-    for (sub, bytes) in bytes.chunks_exact_mut(2 * BLOCK_LANES).enumerate() {
+    let mut codes = [0; MAX_BLOCK_LEN];
+    quant::read_codes(WeightFormat::Q4K, block, &mut codes);
+    let subs = subs
+        .chunks_exact_mut(Q4K_SUB)
+        .zip(codes.as_chunks::<32>().0);
+    for (sub, (out, codes)) in subs.enumerate() {
+        let (bytes, words) = out.split_at_mut(2 * BLOCK_LANES);
         (bytes[lane], bytes[BLOCK_LANES + lane]) = quant::q4k_scale_and_min(block, sub);
+        scatter_nibbles(codes, lane, words);
     }
-    write_nibbles::<256>(WeightFormat::Q4K, block, lane, words);
 }
 
 fn q6k(block: &[u8], lane: usize, out: &mut [u8]) {
-    let (header, words) = out.split_at_mut(Q6K_HEADER);
-    let (halves, scales) = header.split_at_mut(HALVES);
+    let (halves, subs) = out.split_at_mut(HALVES);
     halves[lane * 2..lane * 2 + 2].copy_from_slice(&block[208..210]);
-    for (sub, scales) in scales.chunks_exact_mut(BLOCK_LANES).enumerate() {
-        scales[lane] = quant::q6k_scale(block, sub).cast_unsigned();
-    }
     let mut codes = [0; MAX_BLOCK_LEN];
     quant::read_codes(WeightFormat::Q6K, block, &mut codes);
-    for (sub, codes) in words
-        .chunks_exact_mut(3 * WORDS)
-        .zip(codes.as_chunks::<16>().0)
-    {
-        let low = codes.map(|code| code & 15);
-        // Of a number in two's complement, so that it begins with its sign.
-        let high = codes.map(|code| (code ^ 32) >> 4);
-        let pairs = |k| high[k] | high[4 + k] << 2 | high[8 + k] << 4 | high[12 + k] << 6;
-        let [first, last] = low.as_chunks::<8>().0 else {
-            unreachable!("sixteen codes are twice eight");
-        };
-        let words = [
-            join_nibbles(first),
-            join_nibbles(last),
-            BYTE_ORDER.map(pairs),
-        ];
-        scatter(sub, lane * 4, WORDS, words.into_iter());
+    let subs = subs
+        .chunks_exact_mut(Q6K_SUB)
+        .zip(codes.as_chunks::<32>().0);
+    for (sub, (out, codes)) in subs.enumerate() {
+        let (scales, words) = out.split_at_mut(2 * BLOCK_LANES);
+        let halves = words.chunks_exact_mut(3 * WORDS).zip(codes.as_chunks().0);
+        for (half, (words, codes)) in halves.enumerate() {
+            let scale = quant::q6k_scale(block, 2 * sub + half);
+            scales[half * BLOCK_LANES + lane] = scale.cast_unsigned();
+            scatter(words, lane * 4, WORDS, six_bits(codes).into_iter());
+        }
     }
 }
 
-fn write_nibbles<const LEN: usize>(
-    format: WeightFormat,
-    block: &[u8],
-    lane: usize,
-    out: &mut [u8],
-) {
-    let mut codes = [0; LEN];
+/// The words of a lane: of low nibbles, and of pairs of high bits.
+fn six_bits(codes: &[u8; 16]) -> [[u8; 4]; 3] {
+    let low = codes.map(|code| code & 15);
+    // Of a number in two's complement, so that it begins with its sign.
+    let high = codes.map(|code| (code ^ 32) >> 4);
+    let pairs = |k| high[k] | high[4 + k] << 2 | high[8 + k] << 4 | high[12 + k] << 6;
+    let [first, last] = low.as_chunks::<8>().0 else {
+        unreachable!("sixteen codes are twice eight");
+    };
+    [
+        join_nibbles(first),
+        join_nibbles(last),
+        BYTE_ORDER.map(pairs),
+    ]
+}
+
+/// The codes of a block of 32.
+fn write_nibbles(format: WeightFormat, block: &[u8], lane: usize, out: &mut [u8]) {
+    let mut codes = [0; 32];
     quant::read_codes(format, block, &mut codes);
+    scatter_nibbles(&codes, lane, out);
+}
+
+fn scatter_nibbles(codes: &[u8; 32], lane: usize, out: &mut [u8]) {
     let words = codes.as_chunks::<8>().0.iter().map(join_nibbles);
     scatter(out, lane * 4, WORDS, words);
 }

@@ -7,7 +7,7 @@ use super::Lanes;
 use crate::cpu::linear_product::kernels::sink::{CodeSink, PairSink};
 use crate::cpu::pack::BLOCK_LANES;
 use crate::cpu::pack::layout::{
-    HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_HEADER, Q6K_GROUP, Q6K_HEADER, Q8_0_GROUP, WORDS,
+    HALVES, Q4_0_GROUP, Q4_1_GROUP, Q4K_GROUP, Q4K_SUB, Q6K_GROUP, Q6K_SUB, Q8_0_GROUP, WORDS,
 };
 use crate::cpu::simd::Codes;
 
@@ -134,11 +134,11 @@ impl CodeWalk for Q4K {
         group: usize,
         sink: &mut impl CodeSink<V, W>,
     ) {
-        let (block, sub) = (group / 8 * Q4K_GROUP, group % 8);
-        let bytes = block + 2 * HALVES + sub * 2 * BLOCK_LANES;
-        // SAFETY: scales and minima of 256 k, then bytes of each of eight sub-blocks, then four rows of words of each.
+        let block = group / 8 * Q4K_GROUP;
+        let bytes = block + 2 * HALVES + group % 8 * Q4K_SUB;
+        // SAFETY: scales and minima of 256 k, then of each 32 k two rows of bytes and four of words.
         unsafe {
-            take_nibbles(lanes, block + Q4K_HEADER + sub * 4 * WORDS, None, sink);
+            take_nibbles(lanes, bytes + 2 * BLOCK_LANES, None, sink);
             sink.scale(products(lanes.f16(block), lanes.u8(bytes)));
             let minima = products(lanes.f16(block + HALVES), lanes.u8(bytes + BLOCK_LANES));
             sink.shift(times(minima, -1.0));
@@ -156,11 +156,12 @@ impl CodeWalk for Q6K {
         sink: &mut impl CodeSink<V, W>,
     ) {
         let block = group / 8 * Q6K_GROUP;
-        for sub in [group % 8 * 2, group % 8 * 2 + 1] {
-            // SAFETY: scales of 256 k, then bytes of each of sixteen sub-blocks, then three rows of words of each.
+        let bytes = block + HALVES + group % 8 * Q6K_SUB;
+        for sub in 0..2 {
+            // SAFETY: scales of 256 k, then of each 32 k two rows of bytes and twice three of words.
             unsafe {
-                take_six_bits(lanes, block + Q6K_HEADER + sub * 3 * WORDS, sink);
-                let bytes = lanes.i8(block + HALVES + sub * BLOCK_LANES);
+                take_six_bits(lanes, bytes + 2 * BLOCK_LANES + sub * 3 * WORDS, sink);
+                let bytes = lanes.i8(bytes + sub * BLOCK_LANES);
                 // The codes are taken four times as large.
                 sink.scale(times(products(lanes.f16(block), bytes), 0.25));
             }
