@@ -5,6 +5,7 @@
 use super::Tile;
 use crate::cpu::pack::BLOCK_LANES;
 use crate::cpu::simd::{Codes, Simd};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// # Safety
 /// [`Sink::take`] is called once per k, in order, with the instruction set of `V`.
@@ -20,13 +21,11 @@ pub(super) trait PairSink<V: Codes, const W: usize> {
 }
 
 /// # Safety
-/// As [`PairSink`], for 32 k: [`CodeSink::scale`] behind the pairs that it is of, and at most once, at the end,
-/// [`CodeSink::shift`].
+/// As [`PairSink`], for 32 k: [`CodeSink::scale`] behind the pairs that it is of.
 pub(super) trait CodeSink<V: Codes, const W: usize>: PairSink<V, W> {
-    /// A code of those taken since the last call stands for so much.
-    unsafe fn scale(&mut self, scales: [V; W]);
-    /// What is added to all weights of the 32 k.
-    unsafe fn shift(&mut self, minima: [V; W]);
+    /// A code of those taken since the last call stands for so much; minima, given at the end of the 32 k, are added to
+    /// all their weights.
+    unsafe fn scale(&mut self, scales: [V; W], minima: Option<[V; W]>);
 }
 
 /// A register tile of `ROWS` rows and `W` vectors.
@@ -129,13 +128,25 @@ impl<V: Codes, const W: usize, const ROWS: usize> CodeProduct<V, W, ROWS> {
         }
     }
 
-    /// Adds `factors · values` to a vector of the tile.
+    /// Adds the scaled sums of a vector to the tile, and the minima.
     #[inline(always)]
-    unsafe fn add(&mut self, row: usize, i: usize, factors: V, values: V) {
-        // SAFETY: the caller has the instruction set, and the tile has the vector.
-        unsafe {
-            let at = self.tile.add(row * BLOCK_LANES + i * V::LANES);
-            factors.fma(values, V::load(at)).store(at);
+    unsafe fn scale_vector<const I: usize>(&mut self, scales: [V; W], minima: Option<[V; W]>) {
+        for row in 0..ROWS {
+            // Row by row: loads of all rows ahead of their use would take the registers of sums.
+            compiler_fence(Ordering::SeqCst);
+            // SAFETY: a scale and a sum of each row are there, the tile has the vector, and the caller the instruction set.
+            unsafe {
+                let at = self.tile.add(row * BLOCK_LANES + I * V::LANES);
+                let products = V::to_f32(self.sums[row][I]);
+                let scale = scales[I].mul(V::splat(*self.group.add(row)));
+                let mut value = scale.fma(products, V::load(at));
+                if let Some(minima) = minima {
+                    let sum = V::splat(*self.group.add(ROWS + row));
+                    value = minima[I].fma(sum, value);
+                }
+                value.store(at);
+                self.sums[row][I] = V::splat_word(0);
+            }
         }
     }
 }
@@ -158,29 +169,17 @@ impl<V: Codes, const W: usize, const ROWS: usize> PairSink<V, W> for CodeProduct
 
 impl<V: Codes, const W: usize, const ROWS: usize> CodeSink<V, W> for CodeProduct<V, W, ROWS> {
     #[inline(always)]
-    unsafe fn scale(&mut self, scales: [V; W]) {
-        for row in 0..ROWS {
-            // SAFETY: a scale of each row is there, and the instruction set.
-            unsafe {
-                let scale = V::splat(*self.group.add(row));
-                for i in 0..W {
-                    let sum = V::to_f32(self.sums[row][i]);
-                    self.add(row, i, scales[i].mul(scale), sum);
-                    self.sums[row][i] = V::splat_word(0);
-                }
+    unsafe fn scale(&mut self, scales: [V; W], minima: Option<[V; W]>) {
+        // Not a loop: of twelve rows each, its body is too long to be unrolled, and sums would be indexed in memory.
+        // SAFETY: by the trait's contract.
+        unsafe {
+            self.scale_vector::<0>(scales, minima);
+            if W > 1 {
+                self.scale_vector::<1>(scales, minima);
             }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn shift(&mut self, minima: [V; W]) {
-        for row in 0..ROWS {
-            // SAFETY: a sum of each row is there, and the instruction set.
-            unsafe {
-                let sum = V::splat(*self.group.add(ROWS + row));
-                for i in 0..W {
-                    self.add(row, i, minima[i], sum);
-                }
+            if W > 2 {
+                self.scale_vector::<2>(scales, minima);
+                self.scale_vector::<3>(scales, minima);
             }
         }
     }
@@ -217,14 +216,10 @@ impl<V: Codes, const W: usize> PairSink<V, W> for Panel {
 
 impl<V: Codes, const W: usize> CodeSink<V, W> for Panel {
     #[inline(always)]
-    unsafe fn scale(&mut self, scales: [V; W]) {
-        // SAFETY: as above.
-        unsafe { self.row::<V, W>(|i, at| scales[i].store(at)) };
-    }
-
-    #[inline(always)]
-    unsafe fn shift(&mut self, minima: [V; W]) {
-        // SAFETY: as above.
-        unsafe { self.row::<V, W>(|i, at| minima[i].store(at)) };
+    unsafe fn scale(&mut self, scales: [V; W], minima: Option<[V; W]>) {
+        for factors in [Some(scales), minima].into_iter().flatten() {
+            // SAFETY: as above.
+            unsafe { self.row::<V, W>(|i, at| factors[i].store(at)) };
+        }
     }
 }

@@ -57,13 +57,9 @@ impl<const SCALE_LEN: usize, const MINIMA: bool> CodeWalk for Expanded<SCALE_LEN
                 unsafe { sink.take(lanes.words::<V, W>(row)) };
                 row += WORDS;
             }
-            // SAFETY: as above.
-            unsafe { sink.scale(lanes.f32(row)) };
+            // SAFETY: as above; with minima, there is one row of scales.
+            unsafe { sink.scale(lanes.f32(row), MINIMA.then(|| lanes.f32(row + WORDS))) };
             row += WORDS;
-        }
-        if MINIMA {
-            // SAFETY: as above.
-            unsafe { sink.shift(lanes.f32(row)) };
         }
     }
 }
@@ -83,7 +79,7 @@ impl CodeWalk for Q8_0 {
             for i in 0..8 {
                 take_bytes(lanes.words::<V, W>(group + HALVES + i * WORDS), sink);
             }
-            sink.scale(lanes.f16(group));
+            sink.scale(lanes.f16(group), None);
         }
     }
 }
@@ -101,7 +97,7 @@ impl CodeWalk for Q4_0 {
         // SAFETY: a row of scales, four rows of words.
         unsafe {
             take_nibbles(lanes, group + HALVES, Some(&LESS_8), sink);
-            sink.scale(lanes.f16(group));
+            sink.scale(lanes.f16(group), None);
         }
     }
 }
@@ -119,8 +115,7 @@ impl CodeWalk for Q4_1 {
         // SAFETY: a row of scales, one of minima, four of words.
         unsafe {
             take_nibbles(lanes, group + 2 * HALVES, None, sink);
-            sink.scale(lanes.f16(group));
-            sink.shift(lanes.f16(group + HALVES));
+            sink.scale(lanes.f16(group), Some(lanes.f16(group + HALVES)));
         }
     }
 }
@@ -139,9 +134,9 @@ impl CodeWalk for Q4K {
         // SAFETY: scales and minima of 256 k, then of each 32 k two rows of bytes and four of words.
         unsafe {
             take_nibbles(lanes, bytes + 2 * BLOCK_LANES, None, sink);
-            sink.scale(products(lanes.f16(block), lanes.u8(bytes)));
+            let scales = products(lanes.f16(block), lanes.u8(bytes));
             let minima = products(lanes.f16(block + HALVES), lanes.u8(bytes + BLOCK_LANES));
-            sink.shift(times(minima, -1.0));
+            sink.scale(scales, Some(times(minima, -1.0)));
         }
     }
 }
@@ -163,7 +158,7 @@ impl CodeWalk for Q6K {
                 take_six_bits(lanes, bytes + 2 * BLOCK_LANES + sub * 3 * WORDS, sink);
                 let bytes = lanes.i8(bytes + sub * BLOCK_LANES);
                 // The codes are taken four times as large.
-                sink.scale(times(products(lanes.f16(block), bytes), 0.25));
+                sink.scale(times(products(lanes.f16(block), bytes), 0.25), None);
             }
         }
     }
