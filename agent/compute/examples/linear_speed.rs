@@ -120,7 +120,7 @@ unsafe fn fma_avx2(steps: usize) {
 fn peak_gflops(isa: Isa, threads: usize) -> f64 {
     const STEPS: usize = 1_000_000;
     let flops_per_step = match isa {
-        Isa::Avx512 | Isa::Avx512Bf16 => 24 * 16 * 2,
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => 24 * 16 * 2,
         Isa::Avx2 => 12 * 8 * 2,
         Isa::Scalar => return f64::NAN,
     };
@@ -289,7 +289,7 @@ fn main() {
         .unwrap_or(cores);
     let wanted = Wanted(args.into_iter().skip(1).collect());
     let detected = Isa::detect();
-    let isas = [Isa::Avx512, Isa::Avx2]
+    let isas = [Isa::Avx512Vnni, Isa::Avx512, Isa::Avx2]
         .into_iter()
         .filter(|isa| *isa <= detected);
     println!("{threads} threads; read {:.1} GB/s", read_gbps(threads));

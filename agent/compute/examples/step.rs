@@ -58,7 +58,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         config.threads = threads.parse()?;
     }
     if let Some(isa) = std::env::args().nth(2) {
-        config.isa = Isa::from_name(&isa).ok_or("scalar, avx2, avx512 or avx512bf16")?;
+        config.isa =
+            Isa::from_name(&isa).ok_or("scalar, avx2, avx512, avx512vnni or avx512bf16")?;
     }
     println!("{} threads, {}", config.threads, config.isa.name());
     let start = Instant::now();

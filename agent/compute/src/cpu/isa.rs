@@ -10,6 +10,8 @@ pub enum Isa {
     Avx2,
     /// AVX-512 F, BW, DQ, VL.
     Avx512,
+    /// Also VNNI, for integer codes.
+    Avx512Vnni,
     /// Also AVX512-BF16, for a compute dtype of bfloat16.
     Avx512Bf16,
 }
@@ -17,7 +19,13 @@ pub enum Isa {
 // === impl Isa ===
 
 impl Isa {
-    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
+    pub const ALL: [Self; 5] = [
+        Self::Scalar,
+        Self::Avx2,
+        Self::Avx512,
+        Self::Avx512Vnni,
+        Self::Avx512Bf16,
+    ];
 
     /// The strongest that this processor has.
     pub fn detect() -> Self {
@@ -43,8 +51,11 @@ impl Isa {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
             }
+            Self::Avx512Vnni => {
+                Self::Avx512.is_available() && is_x86_feature_detected!("avx512vnni")
+            }
             Self::Avx512Bf16 => {
-                Self::Avx512.is_available() && is_x86_feature_detected!("avx512bf16")
+                Self::Avx512Vnni.is_available() && is_x86_feature_detected!("avx512bf16")
             }
         }
     }
@@ -66,6 +77,7 @@ impl Isa {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Avx512Vnni => "avx512vnni",
             Self::Avx512Bf16 => "avx512bf16",
         }
     }

@@ -1,9 +1,9 @@
 //! Products of a packed block with a few rows of activations.
 //!
 //! [`walk`] expands a block's weights or codes in k order, [`sink`] says what becomes of them: multiplied
-//! into a register tile, or written to a panel for tiles to come. The instruction sets
-//! ([`avx512`], [`avx2`], [`scalar`]) only instantiate these, for all [`formats`]. All of them agree bit for bit, since
-//! each output element is one chain from 0 over ascending k, or a tree of eight such chains ([`shares`]):
+//! into a register tile, or written to a panel for tiles to come. The instruction sets ([`avx512`], [`avx512_vnni`],
+//! [`avx2`], [`scalar`]) only instantiate these, for all [`formats`]. All of them agree bit for bit, since each output
+//! element is one chain from 0 over ascending k, or a tree of eight such chains ([`shares`]):
 //!
 //! * of floating-point weights, `acc = fma(x[k], w[k], acc)`;
 //! * of integer codes, for each run of k that has a scale in the weight, `acc = fma(scale · x_scale, sum, acc)` with
@@ -14,6 +14,7 @@
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod avx512_bf16;
+pub(crate) mod avx512_vnni;
 pub(crate) mod epilogue;
 mod formats;
 pub(crate) mod quantized;
@@ -80,7 +81,8 @@ impl LinearKernels {
         match isa {
             Isa::Scalar => &scalar::KERNELS,
             Isa::Avx2 => &avx2::KERNELS,
-            Isa::Avx512 | Isa::Avx512Bf16 => &avx512::KERNELS,
+            Isa::Avx512 => &avx512::KERNELS,
+            Isa::Avx512Vnni | Isa::Avx512Bf16 => &avx512_vnni::KERNELS,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Sixteen lanes: AVX-512 F, BW, DQ, VL.
+//! Sixteen lanes: AVX-512 F, BW, DQ, VL, and where `VNNI` says so, VNNI.
 
 use super::exp::exp_avx512;
 use super::sixteen::{LANES, Sixteen};
@@ -8,18 +8,18 @@ use std::arch::x86_64::{
     _mm256_cvtepi8_epi16, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_epi16,
     _mm256_slli_epi16, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_broadcast_i32x4,
     _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps,
-    _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_div_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_loadu_si512, _mm512_madd_epi16, _mm512_mask_mov_ps, _mm512_max_ps,
-    _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8,
-    _mm512_shuffle_f32x4, _mm512_shuffle_ps, _mm512_slli_epi16, _mm512_slli_epi32,
-    _mm512_srai_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
-    _mm512_unpackhi_ps, _mm512_unpacklo_ps,
+    _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_div_ps,
+    _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_madd_epi16,
+    _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_shuffle_ps,
+    _mm512_slli_epi16, _mm512_slli_epi32, _mm512_srai_epi16, _mm512_srli_epi32, _mm512_storeu_ps,
+    _mm512_storeu_si512, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(__m512);
+pub(crate) struct Avx512<const VNNI: bool = false>(__m512);
 
-impl Simd for Avx512 {
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const LANES: usize = LANES;
 
     #[inline(always)]
@@ -109,7 +109,7 @@ impl Simd for Avx512 {
     }
 }
 
-impl Codes for Avx512 {
+impl<const VNNI: bool> Codes for Avx512<VNNI> {
     type Words = __m512i;
 
     #[inline(always)]
@@ -185,7 +185,13 @@ impl Codes for Avx512 {
     #[inline(always)]
     unsafe fn add_products(sums: Self::Words, a: Self::Words, b: Self::Words) -> Self::Words {
         // SAFETY: the trait's contract.
-        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(a, b)) }
+        unsafe {
+            if VNNI {
+                _mm512_dpwssd_epi32(sums, a, b)
+            } else {
+                _mm512_add_epi32(sums, _mm512_madd_epi16(a, b))
+            }
+        }
     }
     #[inline(always)]
     unsafe fn to_f32(sums: Self::Words) -> Self {

@@ -16,7 +16,7 @@ pub(super) static KERNELS: LinearKernels = LinearKernels {
     tile_rows: &[1, 2, 4, 6],
     direct_rows: 8,
     direct_code_rows: 12,
-    of: formats::kernels::<Kernels>,
+    of: formats::kernels::<Kernels, Kernels>,
     quantize,
     epilogue,
 };

@@ -7,15 +7,15 @@ use crate::cpu::simd::avx512::Avx512;
 use crate::ops::Epilogue;
 
 /// Vectors side by side in a register tile.
-const WIDTH: usize = 2;
+pub(super) const WIDTH: usize = 2;
 
-struct Kernels;
+pub(super) struct Kernels;
 
-pub(super) static KERNELS: LinearKernels = LinearKernels {
+pub(super) const KERNELS: LinearKernels = LinearKernels {
     tile_rows: &[1, 2, 3, 4, 6, 8, 10, 12],
     direct_rows: 12,
     direct_code_rows: 12,
-    of: formats::kernels::<Kernels>,
+    of: formats::kernels::<Kernels, Kernels>,
     quantize,
     epilogue,
 };

@@ -53,14 +53,14 @@ pub(crate) struct FormatKernels {
     pub(crate) panel: PanelKernel,
 }
 
-/// The kernels of `format` that `I` makes.
-pub(super) fn kernels<I: Instantiate>(format: WeightFormat) -> FormatKernels {
+/// The kernels of `format`: of floats those that `F` makes, of integers those of `I`.
+pub(super) fn kernels<F: Instantiate, I: Instantiate>(format: WeightFormat) -> FormatKernels {
     match format {
-        WeightFormat::F32 => of::<I, Floats<walk::F32>>(),
-        WeightFormat::F16 => of::<I, Floats<walk::F16>>(),
-        WeightFormat::BF16 => of::<I, Floats<walk::Bf16>>(),
-        WeightFormat::F8E4M3 { .. } => of::<I, Floats<walk::F8E4M3>>(),
-        WeightFormat::Mxfp4 => of::<I, Floats<walk::Mxfp4>>(),
+        WeightFormat::F32 => of::<F, Floats<walk::F32>>(),
+        WeightFormat::F16 => of::<F, Floats<walk::F16>>(),
+        WeightFormat::BF16 => of::<F, Floats<walk::Bf16>>(),
+        WeightFormat::F8E4M3 { .. } => of::<F, Floats<walk::F8E4M3>>(),
+        WeightFormat::Mxfp4 => of::<F, Floats<walk::Mxfp4>>(),
         WeightFormat::Q8_0 => of::<I, Integers<walk::Q8_0>>(),
         WeightFormat::Q4_0 => of::<I, Integers<walk::Q4_0>>(),
         WeightFormat::Q4_1 => of::<I, Integers<walk::Q4_1>>(),

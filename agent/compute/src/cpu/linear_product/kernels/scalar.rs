@@ -15,7 +15,7 @@ pub(super) static KERNELS: LinearKernels = LinearKernels {
     tile_rows: &[1, 4],
     direct_rows: 1,
     direct_code_rows: 4,
-    of: formats::kernels::<Kernels>,
+    of: formats::kernels::<Kernels, Kernels>,
     quantize,
     epilogue,
 };
