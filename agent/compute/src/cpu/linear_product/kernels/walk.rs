@@ -16,7 +16,13 @@ use crate::cpu::simd::Codes;
 use crate::quant::E2M1_TWICE;
 pub(super) use codes::{CodeWalk, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use codes::{products, take_nibbles, times};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
+
+const CACHE_LINE: usize = 64;
+
+/// Bytes from words that are expanded to those asked for: some 100 ns of one row at 30 GB/s, and a tenth of a level-1 cache.
+const AHEAD: usize = 3072;
 
 /// The lanes `[lane, lane + W · V::LANES)` of a packed block.
 #[derive(Clone, Copy)]
@@ -118,6 +124,19 @@ impl Lanes {
     unsafe fn u8<V: Codes, const W: usize>(self, row: usize) -> [V; W] {
         // SAFETY: by the contract of `read`.
         unsafe { self.read::<V, _, W>(row, 1, |at| V::load_u8(at)) }
+    }
+
+    /// Words that take longer to expand than to read, with a call for those to come: of such a stream too few lines are
+    /// in a processor's window to keep memory busy, and its own prefetchers stay behind.
+    #[inline(always)]
+    unsafe fn packed_words<V: Codes, const W: usize>(self, row: usize) -> [V::Words; W] {
+        let ahead = self.block.wrapping_add(row + self.lane * 4 + AHEAD);
+        for line in (0..W * V::LANES * 4).step_by(CACHE_LINE) {
+            // SAFETY: a hint, about any address; SSE is part of x86-64.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line).cast()) };
+        }
+        // SAFETY: by the contract of `read`.
+        unsafe { self.words::<V, W>(row) }
     }
 
     #[inline(always)]

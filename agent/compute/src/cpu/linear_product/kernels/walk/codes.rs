@@ -192,7 +192,7 @@ pub(super) unsafe fn take_nibbles<V: Codes, const W: usize>(
             table.map_or(nibbles, |table| V::look_up(table, nibbles))
         };
         for i in 0..4 {
-            let words = lanes.words::<V, W>(row + i * WORDS);
+            let words = lanes.packed_words::<V, W>(row + i * WORDS);
             take_bytes(mapped(words, values), sink);
             take_bytes(
                 mapped(words, |words| values(V::shift_right::<4>(words))),
@@ -211,7 +211,7 @@ unsafe fn take_six_bits<V: Codes, const W: usize>(
 ) {
     // SAFETY: by the contract of `read`; the instruction set is there, and k ascends.
     unsafe {
-        let pairs = lanes.words::<V, W>(row + 2 * WORDS);
+        let pairs = lanes.packed_words::<V, W>(row + 2 * WORDS);
         let pairs = [
             mapped(pairs, |pairs| V::shift_left::<6>(pairs)),
             mapped(pairs, |pairs| V::shift_left::<4>(pairs)),
@@ -219,7 +219,7 @@ unsafe fn take_six_bits<V: Codes, const W: usize>(
             pairs,
         ];
         for i in 0..2 {
-            let nibbles = lanes.words::<V, W>(row + i * WORDS);
+            let nibbles = lanes.packed_words::<V, W>(row + i * WORDS);
             let low = mapped(nibbles, |nibbles| V::shift_left::<2>(nibbles));
             let high = mapped(nibbles, |nibbles| V::shift_right::<2>(nibbles));
             take_bytes(six_bits::<V, W>(low, pairs[2 * i]), sink);
