@@ -97,17 +97,24 @@ def too_long_a_prompt(server):
 
 
 @check
-def what_is_not_supported(server):
-    model = server.chat()
-    ways = [
-        ("tools", model.bind_tools([City])),
-        ("tools", model.with_structured_output(City, method="function_calling")),
-        ("response_format", model.with_structured_output(City, method="json_schema")),
+def structured_output(server):
+    model = server.chat(max_tokens=200)
+    return [
+        model.with_structured_output(City, method=method).invoke(QUESTION).name
+        for method in ("function_calling", "json_schema")
     ]
-    for field, way in ways:
-        why = refused(openai.BadRequestError, lambda: way.invoke(QUESTION))
-        assert why.param == field and f"`{field}` is not supported" in why.message, why
-    return [field for field, _ in ways]
+
+
+@check
+def a_required_tool(server):
+    model = server.chat(max_tokens=200).bind_tools([City], tool_choice="any")
+    [call, *_] = model.invoke(QUESTION).tool_calls
+    assert call["name"] == "City" and isinstance(call["args"]["name"], str), call
+    streamed = None
+    for part in model.stream(QUESTION):
+        streamed = part if streamed is None else streamed + part
+    assert streamed.tool_calls[0]["args"] == call["args"], streamed
+    return call["args"]["name"]
 
 
 @check

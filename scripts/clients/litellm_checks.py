@@ -1,6 +1,7 @@
 """LiteLLM, unmodified, by its providers openai and hosted_vllm."""
 
 import asyncio
+import json
 
 import litellm
 from harness import MESSAGES, MODEL, TOO_LONG, check, frees_the_worker, main, refused
@@ -86,13 +87,25 @@ def too_long_a_prompt(server):
 
 
 @check
-def what_is_not_supported(server):
-    tool = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
-    fields = {"tools": [tool], "response_format": {"type": "json_object"}}
-    for field, value in fields.items():
-        why = refused(litellm.BadRequestError, lambda: server.chat(**{field: value}))
-        assert f"`{field}` is not supported" in str(why), why
-    return list(fields)
+def a_required_tool(server):
+    parameters = {"type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"]}
+    tool = {"type": "function", "function": {"name": "now", "parameters": parameters}}
+    said = []
+    for provider in ("openai", "hosted_vllm"):
+        ask = {"tools": [tool], "tool_choice": "required", "max_tokens": 200, "provider": provider}
+        answer = server.chat(**ask).choices[0]
+        assert answer.finish_reason == "tool_calls", answer
+        said.append(json.loads(answer.message.tool_calls[0].function.arguments)["zone"])
+    return said
+
+
+@check
+def json_of_a_schema(server):
+    schema = {"type": "object", "properties": {"open": {"type": "boolean"}}, "required": ["open"]}
+    format = {"type": "json_schema", "json_schema": {"name": "door", "schema": schema}}
+    answer = server.chat(response_format=format, max_tokens=60).choices[0].message.content
+    assert isinstance(json.loads(answer)["open"], bool), answer
+    return answer
 
 
 @check

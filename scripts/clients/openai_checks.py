@@ -6,9 +6,12 @@ OpenAI's reference, field by field.
 
 import asyncio
 import json
+import re
 import urllib.request
+from typing import Literal
 
 import openai
+import pydantic
 from harness import MESSAGES, MODEL, TOO_LONG, check, frees_the_worker, main, refused
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -238,22 +241,90 @@ def too_long_a_prompt(client):
     return "context_length_exceeded"
 
 
+TIDE = {
+    "name": "tide",
+    "description": "The next high tide at a harbour",
+    "parameters": {
+        "type": "object",
+        "properties": {"harbour": {"enum": ["Brest", "Cork"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["harbour", "days"],
+        "additionalProperties": False,
+    },
+}
+TOOLS = [{"type": "function", "function": TIDE}, {"type": "function", "function": {"name": "clock"}}]
+
+
+def is_tide(arguments):
+    arguments = json.loads(arguments)
+    assert sorted(arguments) == ["days", "harbour"], arguments
+    assert arguments["harbour"] in ("Brest", "Cork") and 1 <= arguments["days"] <= 9, arguments
+
+
+@check
+def a_required_call(client):
+    choice = {"type": "function", "function": {"name": "tide"}}
+    ask = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 200}
+    answer = chat(client, **ask).choices[0]
+    assert answer.finish_reason == "tool_calls" and answer.message.content is None, answer
+    [call] = answer.message.tool_calls
+    is_tide(call.function.arguments)
+    deltas = [chunk.choices[0].delta for chunk in chat_stream(client, **ask) if chunk.choices]
+    parts = [call for delta in deltas for call in delta.tool_calls or []]
+    assert parts[0].id.startswith("call_") and parts[0].function.name == "tide", parts[0]
+    assert "".join(part.function.arguments for part in parts) == call.function.arguments
+    return call.function.arguments
+
+
+@check
+def a_call_and_its_result(client):
+    """The answer of a tool is part of the history that the model reads."""
+    ask = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 200}
+    call = chat(client, **ask).choices[0].message
+    result = {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "At noon."}
+    history = [*MESSAGES, call.model_dump(exclude_none=True), result]
+    answer = chat(client, messages=history, tools=TOOLS)
+    assert answer.usage.prompt_tokens > chat(client, tools=TOOLS).usage.prompt_tokens
+    return answer.choices[0].message.content or answer.choices[0].message.tool_calls[0].function.name
+
+
+@check
+def parsed_answers(client):
+    """The reference's own helper, which sends strict schemas."""
+
+    class City(pydantic.BaseModel):
+        name: str
+        river: Literal["Seine", "Thames"]
+
+    ask = {"model": MODEL, "messages": MESSAGES, "temperature": 0, "max_tokens": 200}
+    answer = client.chat.completions.parse(response_format=City, **ask)
+    return answer.choices[0].message.parsed.model_dump_json()
+
+
+@check
+def constrained_by_others_fields(client):
+    ask = {"messages": MESSAGES, "max_tokens": 60}
+    said = []
+    for body, pattern in (
+        ({"regex": "[0-9]{2}-[a-f]{3}"}, r"\d\d-[a-f]{3}"),
+        ({"guided_choice": ["Paris", "London"]}, "Paris|London"),
+        ({"ebnf": 'root ::= "yes" | "no"'}, "yes|no"),
+        ({"structured_outputs": {"json": {"type": "integer", "minimum": 5, "maximum": 7}}}, "[5-7]"),
+    ):
+        text = chat(client, extra_body=body, **ask).choices[0].message.content
+        assert re.fullmatch(pattern, text), (body, text)
+        said.append(text)
+    return said
+
+
 @check
 def what_is_not_supported(client):
-    tool = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
-    fields = {
-        "tools": [tool],
-        "response_format": {"type": "json_object"},
-        "functions": [tool["function"]],
-    }
-    for field, value in fields.items():
-        why = refused(openai.BadRequestError, lambda: chat(client, **{field: value}))
-        assert why.param == field and f"`{field}`" in why.message, why
-    for field in ("guided_json", "regex"):
-        body = {field: "[0-9]+"}
-        why = refused(openai.BadRequestError, lambda: chat(client, extra_body=body))
-        assert why.param == field, why
-    return list(fields)
+    why = refused(openai.BadRequestError, lambda: chat(client, extra_body={"functions": [TIDE]}))
+    assert why.param == "functions", why
+    unenforced = {"name": "n", "schema": {"type": "array", "uniqueItems": True}}
+    format = {"type": "json_schema", "json_schema": unenforced}
+    why = refused(openai.BadRequestError, lambda: chat(client, response_format=format))
+    assert why.param == "response_format" and "uniqueItems" in why.message, why
+    return why.message
 
 
 @check

@@ -58,6 +58,7 @@ CLIENTS = (
     Client("litellm", "apps", "litellm", "litellm_checks.py"),
     Client("instructor", "apps", "instructor", "instructor_checks.py"),
     Client("pydantic-ai", "apps", "pydantic-ai-slim", "pydantic_ai_checks.py"),
+    Client("schemas", "apps", "jsonschema", "schemas_checks.py"),
     Client("llm", "apps", "llm", "llm_checks.py"),
     Client("npm-openai", "node", "openai", "node/openai.mjs"),
     Client("vercel-ai", "node", "ai", "node/ai.mjs"),
@@ -163,6 +164,7 @@ class Servers:
         try:
             agent = [self.binaries / "pd-agent", "--model-path", self.model]
             agent += ["--served-model-name", "smollm2", "--cpu-threads", "2"]
+            agent += ["--chat-template", HERE / "tools.jinja"]
             self.start(ALONE, agent)
             self.start(PREFILL, [*agent, "--disaggregation-mode", "prefill"])
             self.start(DECODE, [*agent, "--disaggregation-mode", "decode"])

@@ -77,15 +77,15 @@ main((url) => new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 }
     }
   },
 
-  async what_is_not_supported(client) {
-    const tool = { type: "function", function: { name: "now", parameters: { type: "object" } } };
-    const fields = { tools: [tool], response_format: { type: "json_object" } };
-    for (const [field, value] of Object.entries(fields)) {
-      const why = await refused(OpenAI.BadRequestError, () => chat(client, { [field]: value }));
-      assert.equal(why.param, field);
-      assert(why.message.includes(`\`${field}\``), why.message);
-    }
-    return Object.keys(fields);
+  async a_required_call(client) {
+    const parameters = { type: "object", properties: { zone: { enum: ["UTC", "CET"] } }, required: ["zone"] };
+    const tool = { type: "function", function: { name: "now", parameters } };
+    const ask = { tools: [tool], tool_choice: "required", max_tokens: 200 };
+    const [choice] = (await chat(client, ask)).choices;
+    assert.equal(choice.finish_reason, "tool_calls");
+    const { zone } = JSON.parse(choice.message.tool_calls[0].function.arguments);
+    assert(["UTC", "CET"].includes(zone), zone);
+    return zone;
   },
 
   async a_stream_that_is_left(client) {
