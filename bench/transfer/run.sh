@@ -13,6 +13,10 @@ if [ ! -x "$python" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --no-cache-dir --no-deps -r "$here/requirements.txt"
 fi
+if ! ldconfig -p | grep -q libibverbs.so.1; then
+    echo "Mooncake and NIXL need libibverbs; install Debian's libibverbs1, librdmacm1 and libnuma1" >&2
+    exit 1
+fi
 raw=$(mktemp)
 trap 'rm -f "$raw"' EXIT
 cc -O2 -Wall -o "$raw" "$here/raw.c"
