@@ -157,6 +157,16 @@ async fn what_cannot_be_enforced_is_refused_with_its_place() {
     assert!(message.contains("uniqueItems"), "{message}");
     let endless = refusal(of_schema(json!({"$ref": "#"}))).await;
     assert_eq!(endless["param"], "response_format");
+    let needs_itself =
+        json!({"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]});
+    let endless = refusal(of_schema(needs_itself)).await;
+    assert!(
+        endless["message"]
+            .as_str()
+            .unwrap()
+            .contains("none of its values ends"),
+        "{endless}"
+    );
     let outside = refusal(of_schema(json!({"$ref": "http://127.0.0.1:9/schema"}))).await;
     assert!(
         outside["message"].as_str().unwrap().contains("$ref"),

@@ -3,6 +3,7 @@
 //! schemas where several apply to one value (`allOf`, or `anyOf` beside other keywords), so a small text can describe a
 //! grammar that fits no memory.
 
+mod ends;
 mod size;
 
 use serde_json::{Map, Value};
@@ -108,6 +109,11 @@ pub(super) fn check(schema: &Value) -> Result<(), SchemaError> {
     while let Some((path, schema)) = walk.to_do.pop() {
         expanded += walk.schema(schema, path, false)?.nodes;
         within(path, "schemas, with copies", expanded, EXPANDED_MAX)?;
+    }
+    if !ends::has_end(schema) {
+        let problem =
+            "none of its values ends, as each needs another one in it; let one be left out";
+        return Err(error("#", problem));
     }
     Ok(())
 }

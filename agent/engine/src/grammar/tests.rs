@@ -208,7 +208,7 @@ fn refusals_say_what_and_where() {
             schema(r#"{"type": "string", "pattern": "(?=a)b"}"#),
             "look-around",
         ),
-        (schema(r##"{"$ref": "#"}"##), "no token of this model"),
+        (schema(r##"{"$ref": "#"}"##), "none of its values ends"),
         (
             schema(r##"{"$ref": "http://localhost/a"}"##),
             "is not in this schema",
