@@ -123,6 +123,20 @@ impl Constraint {
         }
     }
 
+    /// The grammar of the answers, if there is a constraint.
+    ///
+    /// # Errors
+    /// As [`Self::compile`].
+    pub(crate) async fn compiled(
+        constraint: Option<Self>,
+        service: &Service,
+    ) -> Result<Option<Grammar>, ApiError> {
+        match constraint {
+            Some(constraint) => constraint.compile(service).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The grammar, compiled off the HTTP threads.
     ///
     /// # Errors

@@ -45,7 +45,6 @@ fn probe(role: Role) -> Part {
         params,
         default_max_new_tokens: None,
         no_stop_trim: false,
-        constraint: None,
     };
     Part {
         item: Arc::new(Item {

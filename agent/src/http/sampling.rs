@@ -4,8 +4,6 @@
 use super::constraint::{Constraint, Given, JsonText};
 use super::error::ApiError;
 use super::one_or_many::OneOrMany;
-use crate::service::Service;
-use pd_engine::grammar::Grammar;
 use pd_engine::sample::params::SamplingParams;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -22,8 +20,6 @@ pub(crate) struct Sampling {
     pub(crate) default_max_new_tokens: Option<u32>,
     /// Whether the stop string or id that ended the answer stays in it.
     pub(crate) no_stop_trim: bool,
-    /// What the answer must be.
-    pub(crate) constraint: Option<Constraint>,
 }
 
 /// SGLang's `sampling_params` of `/generate`.
@@ -52,6 +48,25 @@ pub(crate) struct SamplingBody {
     pub(crate) n: Option<u32>,
 }
 
+// === impl SamplingBody ===
+
+impl SamplingBody {
+    /// What the answer must be.
+    ///
+    /// # Errors
+    /// 400 for two constraints.
+    pub(crate) fn take_constraint(&mut self) -> Result<Option<Constraint>, ApiError> {
+        let given = Given {
+            json_schema: self.json_schema.take(),
+            regex: self.regex.take(),
+            ebnf: self.ebnf.take(),
+            structural_tag: self.structural_tag.take(),
+            ..Given::default()
+        };
+        given.constraint()
+    }
+}
+
 // === impl Sampling ===
 
 impl Sampling {
@@ -66,30 +81,10 @@ impl Sampling {
     }
 }
 
-impl Sampling {
-    /// The grammar of the answers, compiled.
-    ///
-    /// # Errors
-    /// As [`Constraint::compile`].
-    pub(crate) async fn grammar(&self, service: &Service) -> Result<Option<Grammar>, ApiError> {
-        match self.constraint.clone() {
-            Some(constraint) => constraint.compile(service).await.map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
 impl TryFrom<SamplingBody> for Sampling {
     type Error = ApiError;
 
     fn try_from(body: SamplingBody) -> Result<Self, ApiError> {
-        let given = Given {
-            json_schema: body.json_schema,
-            regex: body.regex,
-            ebnf: body.ebnf,
-            structural_tag: body.structural_tag,
-            ..Given::default()
-        };
         let defaults = SamplingParams::default();
         let (top_p, top_k) = nucleus(body.top_p, body.top_k);
         Ok(Self {
@@ -115,7 +110,6 @@ impl TryFrom<SamplingBody> for Sampling {
             },
             default_max_new_tokens: Some(GENERATE_MAX_NEW_TOKENS),
             no_stop_trim: body.no_stop_trim.unwrap_or(false),
-            constraint: given.constraint()?,
         })
     }
 }

@@ -36,6 +36,7 @@ fn mk_points() -> Vec<Point> {
             },
             choice: 1,
             seed: u64::MAX,
+            has_grammar: true,
         }),
         Point::AfterRestore(Payload::default()),
         Point::Sent {

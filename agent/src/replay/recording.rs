@@ -135,9 +135,13 @@ impl Recording {
     /// What is computed: as many tokens as were recorded, drawn from the recorded seed.
     ///
     /// # Errors
-    /// When no leg recorded that it was admitted.
+    /// When no leg recorded that it was admitted, and when more than what is recorded said which tokens it has.
     pub(super) fn request(&self) -> Result<GenerateRequest> {
         let leg = self.leg().context("no leg was admitted")?;
+        anyhow::ensure!(
+            !leg.has_grammar,
+            "a grammar constrained its tokens, and recordings do not hold grammars"
+        );
         let mut sampling = leg.sampling.clone();
         let recorded = u32::try_from(self.steps().max(1)).unwrap_or(u32::MAX);
         let wanted = sampling.max_new_tokens.unwrap_or(u32::MAX);

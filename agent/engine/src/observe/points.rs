@@ -68,6 +68,9 @@ pub struct Admitted {
     pub choice: u32,
     /// In effect, also where the request has none.
     pub seed: u64,
+    /// Whether a grammar said which tokens it may have; the grammar is not recorded.
+    #[serde(default)]
+    pub has_grammar: bool,
 }
 
 /// Pages of a request, and its recurrent state after them.

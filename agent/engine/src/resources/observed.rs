@@ -20,6 +20,7 @@ impl Resources {
                 sampling: req.sampling.clone(),
                 choice: req.choice,
                 seed: req.seed,
+                has_grammar: req.grammar.is_some(),
             }))
         });
     }

@@ -2,6 +2,7 @@
 
 use crate::http::body::Body;
 use crate::http::bootstrap::{BootstrapBody, BootstrapPort};
+use crate::http::constraint::Constraint;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::fields::Scope;
@@ -63,12 +64,35 @@ pub(crate) struct Understood {
 pub(crate) struct Settings {
     rid: String,
     pub(crate) sampling: Arc<Sampling>,
+    /// Shared where the parameters are.
+    constraint: Option<Arc<Constraint>>,
     logprobs: LogprobOptions,
+}
+
+/// `sampling_params` of prompts that share them.
+#[derive(Clone, Debug)]
+struct Params {
+    sampling: Arc<Sampling>,
+    constraint: Option<Arc<Constraint>>,
 }
 
 /// Spreads one setting over all `len` prompts.
 struct Spread {
     len: usize,
+}
+
+// === impl Params ===
+
+impl TryFrom<SamplingBody> for Params {
+    type Error = ApiError;
+
+    fn try_from(mut body: SamplingBody) -> Result<Self, ApiError> {
+        let constraint = body.take_constraint()?;
+        Ok(Self {
+            sampling: Arc::new(Sampling::try_from(body)?),
+            constraint: constraint.map(Arc::new),
+        })
+    }
 }
 
 // === impl GenerateBody ===
@@ -128,7 +152,7 @@ impl GenerateBody {
         let (prompts, is_list) = self.take_prompts()?;
         let len = parts(prompts.len(), 1)?;
         let spread = Spread { len };
-        let (choices, samplings) = self.take_sampling(&spread)?;
+        let (choices, params) = self.take_params(&spread)?;
         let parts = parts(len, choices)?;
         let logprobs = self.take_logprobs(&spread)?;
         let rids = self.take_rids(&spread)?;
@@ -137,10 +161,11 @@ impl GenerateBody {
             port: self.bootstrap_port,
             room: self.bootstrap_room,
         };
-        let settings = samplings.into_iter().zip(logprobs).zip(rids);
-        let settings = settings.map(|((sampling, logprobs), rid)| Settings {
+        let settings = params.into_iter().zip(logprobs).zip(rids);
+        let settings = settings.map(|((params, logprobs), rid)| Settings {
             rid,
-            sampling,
+            sampling: params.sampling,
+            constraint: params.constraint,
             logprobs,
         });
         Ok(Understood {
@@ -183,20 +208,18 @@ impl GenerateBody {
     }
 
     /// `n`, and the parameters of each prompt.
-    fn take_sampling(&mut self, spread: &Spread) -> Result<(u32, Vec<Arc<Sampling>>), ApiError> {
+    fn take_params(&mut self, spread: &Spread) -> Result<(u32, Vec<Params>), ApiError> {
         let given = self.sampling_params.take();
         let bodies = match given.unwrap_or(OneOrMany::One(SamplingBody::default())) {
             OneOrMany::One(body) => {
                 let choices = choices(body.n)?;
-                let sampling = Arc::new(Sampling::try_from(body)?);
-                return Ok((choices, vec![sampling; spread.len]));
+                return Ok((choices, vec![Params::try_from(body)?; spread.len]));
             }
             many => spread.over("sampling_params", Some(many), SamplingBody::default())?,
         };
         let choices = choices_of(&bodies)?;
-        let samplings = bodies.into_iter();
-        let samplings = samplings.map(|body| Sampling::try_from(body).map(Arc::new));
-        Ok((choices, samplings.collect::<Result<_, ApiError>>()?))
+        let params = bodies.into_iter().map(Params::try_from);
+        Ok((choices, params.collect::<Result<_, ApiError>>()?))
     }
 
     fn take_logprobs(&mut self, spread: &Spread) -> Result<Vec<LogprobOptions>, ApiError> {
@@ -273,15 +296,20 @@ async fn grammars(
     settings: &[Settings],
     service: &Service,
 ) -> Result<Vec<Option<Grammar>>, ApiError> {
-    let mut grammars: Vec<Option<Grammar>> = Vec::with_capacity(settings.len());
-    let mut before: Option<&Arc<Sampling>> = None;
-    for Settings { sampling, .. } in settings {
-        let grammar = match (before, grammars.last()) {
-            (Some(before), Some(grammar)) if Arc::ptr_eq(before, sampling) => grammar.clone(),
-            _ => sampling.grammar(service).await?,
-        };
-        grammars.push(grammar);
-        before = Some(sampling);
+    let mut grammars = Vec::with_capacity(settings.len());
+    let mut last: Option<(&Arc<Constraint>, Grammar)> = None;
+    for Settings { constraint, .. } in settings {
+        grammars.push(match (constraint, &last) {
+            (None, _) => None,
+            (Some(constraint), Some((before, grammar))) if Arc::ptr_eq(before, constraint) => {
+                Some(grammar.clone())
+            }
+            (Some(constraint), _) => {
+                let grammar = Constraint::clone(constraint).compile(service).await?;
+                last = Some((constraint, grammar.clone()));
+                Some(grammar)
+            }
+        });
     }
     Ok(grammars)
 }

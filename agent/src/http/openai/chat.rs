@@ -19,7 +19,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use events::ChatEvents;
-use pd_answers::Prompt;
+use pd_answers::{Prompt, ThoughtFrame};
 use pd_engine::engine::LogprobOptions;
 use pd_engine::text::{Conversation, Message};
 use pd_protocol::Role;
@@ -36,6 +36,7 @@ pub(crate) async fn chat_completions(
     let dialect = request.dialect("messages");
     let choices = request.choices()?;
     request.fill_sampling(service.engine.info().sampling_defaults);
+    let given = request.take_constraint()?;
     let mut sampling = Sampling::try_from(&mut request)?;
     if sampling.params.max_new_tokens == Some(0) {
         let field = dialect.max_tokens;
@@ -48,25 +49,22 @@ pub(crate) async fn chat_completions(
         .take_bootstrap()
         .resolve(app.role, choices as usize)?;
     let shown = ReasoningShown::of(&request);
-    let tools = Tools::take(&mut request, &service.answer_forms)?;
+    let mut tools = Tools::take(&mut request, &service.answer_forms)?;
     let is_apart = shown != ReasoningShown::InText;
     let forms = service.answer_forms.of_request(is_apart, tools.is_some());
     sampling.params.shown_special_ids = forms.special_ids();
     let rendered = Rendered::new(service, &mut request, tools.as_ref())?;
-    let of_tools = tools.as_ref().and_then(|tools| tools.constraint.clone());
-    let constraint = Constraint::either(sampling.constraint.take(), of_tools)?;
-    sampling.constraint = match service.answer_forms.thought(rendered.prompt()) {
-        Some(thought) => constraint.map(|constraint| constraint.behind(thought)),
-        None => constraint,
-    };
+    let thought = service.answer_forms.thought(rendered.prompt());
+    let constraint = constraint(given, tools.as_mut(), thought)?;
     let reader = || ChoiceReader::new(forms, tools.as_ref(), shown, rendered.prompt());
     let readers: Vec<ChoiceReader> = std::iter::repeat_with(reader)
         .take(choices as usize)
         .collect();
+    drop(tools);
     // The template writes the special tokens itself.
     let add_special_tokens = request.add_special_tokens.unwrap_or(false);
     let input_ids = encode(service, rendered.text, add_special_tokens, dialect).await?;
-    let grammar = sampling.grammar(service).await?;
+    let grammar = Constraint::compiled(constraint, service).await?;
     // Its text is tokens and a grammar now.
     drop(share);
     let head = Head::new(&app, "chatcmpl-", request.rid.take())?;
@@ -102,6 +100,20 @@ pub(crate) async fn chat_completions(
         return_token_ids,
     };
     Ok(Json(ChatCompletion::new(answered, answers)).into_response())
+}
+
+/// What the request says that answers must be, or what its tools ask of them, behind what the model thinks.
+fn constraint(
+    given: Option<Constraint>,
+    tools: Option<&mut Tools>,
+    thought: Option<ThoughtFrame>,
+) -> Result<Option<Constraint>, ApiError> {
+    let of_tools = tools.and_then(|tools| tools.constraint.take());
+    let constraint = Constraint::either(given, of_tools)?;
+    Ok(match thought {
+        Some(thought) => constraint.map(|constraint| constraint.behind(thought)),
+        None => constraint,
+    })
 }
 
 fn logprob_options(request: &OpenAiRequest<bool>) -> Result<LogprobOptions, ApiError> {

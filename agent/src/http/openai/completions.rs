@@ -6,6 +6,7 @@ mod logprobs;
 
 use super::{Head, OpenAiRequest, Tally, TokenTexts, parts};
 use crate::http::body::JsonBody;
+use crate::http::constraint::Constraint;
 use crate::http::error::ApiError;
 use crate::http::prompt::{Prompt, Prompts};
 use crate::http::sampling::Sampling;
@@ -32,6 +33,7 @@ pub(crate) async fn completions(
     request.check_model(&app.served_model_name)?;
     let dialect = request.dialect("prompt");
     let choices = request.choices()?;
+    let constraint = request.take_constraint()?;
     let sampling = Arc::new(Sampling {
         default_max_new_tokens: Some(MAX_TOKENS),
         ..Sampling::try_from(&mut request)?
@@ -41,7 +43,7 @@ pub(crate) async fn completions(
     let prompts = prompts(request.prompt.take())?;
     let parts = parts(prompts.len(), choices)?;
     let prompts = Prompt::encode(prompts, service, add_special_tokens, dialect).await?;
-    let grammar = sampling.grammar(service).await?;
+    let grammar = Constraint::compiled(constraint, service).await?;
     // Its text is tokens and a grammar now.
     drop(share);
     let bootstrap = request.take_bootstrap().resolve(app.role, parts)?;

@@ -152,7 +152,6 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
             },
             default_max_new_tokens: None,
             no_stop_trim: keeps_stop.unwrap_or(false),
-            constraint: request.take_constraint()?,
         })
     }
 }

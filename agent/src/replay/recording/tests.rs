@@ -17,6 +17,7 @@ fn mk_admitted(temperature: f32, seed: u64) -> Point {
         },
         choice: 2,
         seed,
+        has_grammar: false,
     })
 }
 
@@ -109,6 +110,23 @@ fn steps_of_another_seed_are_left_out() {
         (Some(8), Some(1))
     );
     assert!(request.sampling.validate(512).is_ok());
+}
+
+#[test]
+fn a_request_with_a_grammar_is_not_computed_again_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let Point::Admitted(admitted) = mk_admitted(0.0, 1) else {
+        unreachable!("it is one")
+    };
+    let constrained = Point::Admitted(Admitted {
+        has_grammar: true,
+        ..admitted
+    });
+    let points = vec![(1, None, constrained)];
+    write(folder.path(), Role::Unified, "k", points);
+    let recordings = Recordings::read(&[folder.path().to_owned()]).unwrap();
+    let why = recordings.requests[0].request().unwrap_err().to_string();
+    assert!(why.contains("grammar"), "{why}");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn settings_are_shared_or_one_for_each_prompt() {
         .unwrap();
     assert_eq!(logprobs[0].logprob_start_len, Some(3));
     assert_eq!(logprobs[1], LogprobOptions::default());
-    let three = body(r#"{"sampling_params": [{}, {}, {}]}"#).take_sampling(&spread);
+    let three = body(r#"{"sampling_params": [{}, {}, {}]}"#).take_params(&spread);
     assert_eq!(
         refusal(three),
         "`sampling_params` has 3 elements for 2 prompts"
@@ -67,16 +67,16 @@ fn one_id_for_several_prompts_is_numbered() {
 #[test]
 fn n_is_one_for_the_whole_request() {
     let differing =
-        body(r#"{"sampling_params": [{"n": 2}, {"n": 3}]}"#).take_sampling(&Spread { len: 2 });
+        body(r#"{"sampling_params": [{"n": 2}, {"n": 3}]}"#).take_params(&Spread { len: 2 });
     assert!(refusal(differing).contains("same for every prompt"));
 }
 
 #[test]
 fn parameters_of_all_prompts_are_held_once() {
-    let (_, samplings) = body(r#"{"sampling_params": {"logit_bias": {"5": 1.0}}}"#)
-        .take_sampling(&Spread { len: 3 })
+    let (_, params) = body(r#"{"sampling_params": {"logit_bias": {"5": 1.0}}}"#)
+        .take_params(&Spread { len: 3 })
         .unwrap();
-    assert!(Arc::ptr_eq(&samplings[0], &samplings[2]));
+    assert!(Arc::ptr_eq(&params[0].sampling, &params[2].sampling));
 }
 
 #[test]
