@@ -1,6 +1,7 @@
 //! With the feature `cuda`, compiles the kernels: cubins for sm_80 and sm_90a and PTX for newer
 //! devices, in one fat binary per file, with a report of each kernel's resources.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ fn main() {
     }
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     match compile(&out) {
-        Ok(report) => write_module(&out, &report),
+        Ok(compiled) => write_module(&out, &compiled),
         Err(error) => println!("cargo::error={error}"),
     }
 }
@@ -72,8 +73,16 @@ fn nvcc() -> Result<PathBuf, String> {
     })
 }
 
-/// Makes all fat binaries in `out`, those not made before concurrently, one process each; returns the report's lines.
-fn compile(out: &Path) -> Result<String, String> {
+/// What the compiler said.
+struct Compiled {
+    /// A table of all kernels on all architectures.
+    report: String,
+    /// The names of each file's kernels.
+    kernels: Vec<BTreeSet<String>>,
+}
+
+/// Makes all fat binaries in `out`, those not made before concurrently, one process each.
+fn compile(out: &Path) -> Result<Compiled, String> {
     let nvcc = nvcc()?;
     let made = Made::beside(out, &nvcc)?;
     let compiling = FILES.map(|file| match made.take(file, out) {
@@ -84,6 +93,7 @@ fn compile(out: &Path) -> Result<String, String> {
         "{:32} {:>7} {:>9} {:>6} {:>12}\n",
         "kernel", "arch", "registers", "spills", "shared bytes"
     );
+    let mut kernels = Vec::new();
     for (file, compiling) in FILES.into_iter().zip(compiling) {
         let text = match compiling? {
             Compiling::Was(text) => text,
@@ -93,9 +103,9 @@ fn compile(out: &Path) -> Result<String, String> {
                 text
             }
         };
-        add_to_report(&text, &mut report)?;
+        kernels.push(add_to_report(&text, &mut report)?);
     }
-    Ok(report)
+    Ok(Compiled { report, kernels })
 }
 
 /// A file that an earlier build compiled, with what ptxas said, or one that is being compiled.
@@ -203,8 +213,8 @@ impl Made {
 }
 
 /// What ptxas says of each kernel: "Compiling entry function 'k' for 'sm_90a'", then its spills, then
-/// what it uses.
-fn add_to_report(text: &str, report: &mut String) -> Result<(), String> {
+/// what it uses. The names of all of them.
+fn add_to_report(text: &str, report: &mut String) -> Result<BTreeSet<String>, String> {
     let number_before = |line: &str, word: &str| {
         let before = line
             .split(word)
@@ -217,11 +227,13 @@ fn add_to_report(text: &str, report: &mut String) -> Result<(), String> {
             .unwrap_or(0)
     };
     let (mut kernel, mut arch, mut spills) = ("", "", 0);
+    let mut kernels = BTreeSet::new();
     for line in text.lines() {
         if line.contains("Compiling entry function") {
             let mut quoted = line.split('\'').skip(1).step_by(2);
             kernel = quoted.next().unwrap_or("?");
             arch = quoted.next().unwrap_or("?");
+            kernels.insert(kernel.to_owned());
         } else if line.contains("spill stores") {
             spills = number_before(line, " bytes spill stores");
         } else if line.contains("Used ") {
@@ -241,10 +253,11 @@ fn add_to_report(text: &str, report: &mut String) -> Result<(), String> {
             }
         }
     }
-    Ok(())
+    Ok(kernels)
 }
 
-fn write_module(out: &Path, report: &str) {
+fn write_module(out: &Path, compiled: &Compiled) {
+    let Compiled { report, kernels } = compiled;
     let mut module = String::new();
     for file in FILES {
         let name = file.to_uppercase();
@@ -254,12 +267,21 @@ fn write_module(out: &Path, report: &str) {
         )
         .expect("a string takes what is written");
     }
-    let names = FILES
-        .map(|file| format!("&{}.0", file.to_uppercase()))
-        .join(", ");
+    let fatbins: Vec<String> = FILES
+        .iter()
+        .zip(kernels)
+        .map(|(file, kernels)| {
+            format!(
+                "(&{}.0, &{:?})",
+                file.to_uppercase(),
+                Vec::from_iter(kernels)
+            )
+        })
+        .collect();
+    let fatbins = fatbins.join(", ");
     writeln!(
         module,
-        "pub(super) static FATBINS: &[&[u8]] = &[{names}];\npub(super) const REPORT: &str = {report:?};"
+        "pub(super) static FATBINS: &[(&[u8], &[&str])] = &[{fatbins}];\npub(super) const REPORT: &str = {report:?};"
     )
     .expect("a string takes what is written");
     std::fs::write(out.join("fatbins.rs"), module).expect("OUT_DIR is writable");

@@ -75,6 +75,7 @@ fn replay(args: &ReplayArgs) -> Result<Outcome> {
         writeln!(out, "{line}").context("cannot write to standard output")?;
         worst = worst.max(outcome);
     }
+    replayer.end();
     Ok(worst)
 }
 

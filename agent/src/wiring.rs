@@ -37,6 +37,9 @@ const TEXT_THREADS: usize = 4;
 /// How long finished answers may take to be written when the process ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long the engine may take to give its memory back when the process ends.
+const DRIVERS_LIMIT: Duration = Duration::from_secs(5);
+
 /// Runs the agent until a signal ends it.
 ///
 /// # Errors
@@ -124,7 +127,22 @@ async fn run_until_signal(mut args: Args) -> Result<()> {
         flushed.is_ok(),
         delivered(ports.http).await
     );
+    if timeout(DRIVERS_LIMIT, leave_drivers(&app)).await.is_err() {
+        tracing::warn!(
+            "the engine or a GPU driver still runs after {DRIVERS_LIMIT:?}; ending nevertheless"
+        );
+    }
     fault.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
+}
+
+/// Until no thread calls a driver, whose library may be gone before the thread when a process ends.
+async fn leave_drivers(app: &App) {
+    app.gpus.end().await;
+    if let Ok(service) = app.service() {
+        let engine = service.engine.clone();
+        // An engine that panics while it ends has said so.
+        let _ = tokio::task::spawn_blocking(|| engine.end()).await;
+    }
 }
 
 fn app_spec(args: &Args, ports: Ports, peers: Peers, metrics: HttpMetrics) -> AppSpec {

@@ -1,12 +1,14 @@
 """All that is measured on a GPU, in parts: ops, whole models, and transformers beside them. A part that has its
-result is not run again, so a run that was cut off goes on; one JSON and one table.
+result of this build on this device is not run again, so a run that was cut off goes on; one JSON and one table.
 
 usage: run.py BUNDLE OUT_JSON OUT_TXT [--device cpu] [--models tiny] [--families] [--again]
 """
 
 import argparse
+import hashlib
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,6 +50,26 @@ def run(name, command):
         return json.loads(pathlib.Path(out.name).read_text())
 
 
+def device_name(device):
+    """The first GPU, or what else was asked for."""
+    if device != "cuda" or not shutil.which("nvidia-smi"):
+        return device
+    ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(ask, check=True, capture_output=True, text=True).stdout.splitlines()[0]
+
+
+def before(args, device, build):
+    """The results that still hold: all of this build on this device; of another build, those of the peer."""
+    if args.again or not args.json.exists():
+        return {}
+    found = json.loads(args.json.read_text())
+    if found.get("device") != device:
+        return {}
+    if found.get("build") == build:
+        return found
+    return {name: result for name, result in found.items() if name.startswith("peer")}
+
+
 def conditions(found, models):
     """What device it was, what it does at best, and who was measured beside us."""
     for model in models:
@@ -83,7 +105,12 @@ def main():
     args.add_argument("--again", action="store_true")
     args = args.parse_args()
     args.models = args.models or (FAMILIES if args.families else MODELS)
-    found = json.loads(args.json.read_text()) if args.json.exists() and not args.again else {}
+    device = device_name(args.device)
+    digest = hashlib.sha256()
+    for program in ["model-speed", "gpu-bench"]:
+        digest.update((args.bundle / program).read_bytes())
+    build = digest.hexdigest()[:16]
+    found = {**before(args, device, build), "device": device, "build": build}
     failed = []
     for name, command in parts(args):
         if name not in found:

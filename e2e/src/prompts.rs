@@ -57,6 +57,25 @@ pub fn ragged(lens: &[usize], new_tokens: u32) -> Vec<Value> {
         .collect()
 }
 
+/// Prompts of these lengths whose answers a grammar holds: an expression or a schema, greedy or sampled.
+pub fn constrained(lens: &[usize], new_tokens: u32) -> Vec<Value> {
+    let schema = json!({"type": "object", "properties": {
+        "name": {"type": "string", "maxLength": 20}, "is_open": {"type": "boolean"},
+    }, "required": ["name", "is_open"], "additionalProperties": false});
+    let grammars = [
+        ("regex", json!("[a-z]{3,9}( [a-z]{3,9}){2,20}")),
+        ("json_schema", json!(schema.to_string())),
+    ];
+    let mut requests = ragged(lens, new_tokens);
+    for (i, request) in requests.iter_mut().enumerate() {
+        let (kind, source) = &grammars[i / 2 % grammars.len()];
+        let params = &mut request["sampling_params"];
+        params[*kind] = source.clone();
+        params["ignore_eos"] = json!(false);
+    }
+    requests
+}
+
 /// Completions that echo their prompt with its log probabilities, as evaluations ask for them:
 /// with and without an answer, several prompts, several choices, and an answer that ends at once.
 pub fn echoed() -> Vec<Value> {

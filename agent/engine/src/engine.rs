@@ -131,10 +131,17 @@ impl EngineHandle {
         self.shared.chat_template.as_ref()
     }
 
+    /// As [`Self::stop`], and blocks until the engine has given its memory back. Programs end their engines, for
+    /// a GPU's driver may be gone before the scheduler's thread when a process ends. One by turns ends with its scheduler.
+    pub fn end(self) {
+        self.stop();
+        self.shared.state.stopped.wait();
+    }
+
     /// The scheduler's thread has ended, by [`Self::stop`] or by a fault that the log names, or the
     /// KV transfer has failed.
     pub fn health(&self) -> Result<(), EngineStopped> {
-        if self.shared.state.stopped.load(Ordering::Acquire) {
+        if self.shared.state.stopped.is_set() {
             return Err(stopped());
         }
         let failure = self.shared.transfer_failure.as_ref();

@@ -7,6 +7,7 @@
 //! requests that have ended in between, the result of the second is discarded.
 
 use crate::command::{Command, CommandSender};
+use crate::latch::SetOnDrop;
 use crate::mode::Mode;
 use crate::req::ReqFactory;
 use crate::resources::Resources;
@@ -49,6 +50,7 @@ pub(crate) struct EventLoop {
     in_flight: VecDeque<Launched>,
     /// When the last step ended.
     last_ended: Instant,
+    /// Last: what else is here has been dropped then.
     _stopped: SetOnDrop,
 }
 
@@ -69,10 +71,6 @@ struct Launched {
     step: Step,
     at: Instant,
 }
-
-/// Reports that the loop has ended, even by a panic.
-#[derive(Debug)]
-pub(crate) struct SetOnDrop(pub(crate) Arc<AtomicBool>);
 
 /// Transfers wake the loop; this only bounds the delay after a lost wake-up.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -245,14 +243,6 @@ impl EventLoop {
             );
             assert_eq!(queues.metadata_rows_used, 0, "metadata rows are lost");
         }
-    }
-}
-
-// === impl SetOnDrop ===
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
     }
 }
 

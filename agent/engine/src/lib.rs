@@ -13,6 +13,7 @@ pub mod grammar;
 mod in_flight;
 mod info;
 mod kvcache;
+mod latch;
 pub mod metrics;
 mod mode;
 pub mod model;

@@ -6,6 +6,7 @@ use super::Gpu;
 use super::export::{InstanceLabels, families};
 use super::health::{Fault, faults};
 use super::nvml::{self, Reader};
+use parking_lot::Mutex;
 use prometheus::proto::MetricFamily;
 use std::convert::Infallible;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -19,7 +20,8 @@ use tokio::time::Instant;
 pub(crate) struct GpuSampler {
     readings: watch::Receiver<Reading>,
     place: InstanceLabels,
-    _stop: mpsc::SyncSender<Infallible>,
+    /// Without it the thread ends.
+    stop: Mutex<Option<mpsc::SyncSender<Infallible>>>,
 }
 
 /// All GPUs at one moment.
@@ -54,8 +56,15 @@ impl GpuSampler {
         Self {
             readings,
             place: InstanceLabels::here(),
-            _stop: stop,
+            stop: Mutex::new(Some(stop)),
         }
+    }
+
+    /// Ends the thread, and waits until it is out of the driver.
+    pub(crate) async fn end(&self) {
+        drop(self.stop.lock().take());
+        let mut readings = self.readings.clone();
+        while readings.changed().await.is_ok() {}
     }
 
     /// The newest values; empty where there is no GPU, or the driver has stopped answering.

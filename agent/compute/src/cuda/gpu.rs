@@ -11,6 +11,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 use parking_lot::Mutex;
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -141,29 +142,28 @@ impl GpuDriver {
     }
 
     fn load_kernels(&mut self) -> Result<(), DriverError> {
-        for fatbin in compiled::FATBINS {
+        let mut module_of = HashMap::new();
+        for (fatbin, kernels) in compiled::FATBINS {
             let image: *const c_void = fatbin.as_ptr().cast();
             // SAFETY: the image is a whole fat binary, as nvcc wrote it.
             let module = unsafe { result::module::load_data(image) };
-            self.modules
-                .push(module.map_err(failed("cuModuleLoadData"))?);
+            let module = module.map_err(failed("cuModuleLoadData"))?;
+            self.modules.push(module);
+            module_of.extend(kernels.iter().map(|&kernel| (kernel, module)));
         }
         let shared_max = attribute(
             self.handle,
             Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
         )?;
         for kernel in Kernel::ALL {
-            let name = || CString::new(kernel.name()).expect("a symbol holds no NUL");
-            let found = self.modules.iter().find_map(|module| {
-                // SAFETY: the module is loaded.
-                unsafe { result::module::get_function(*module, name()) }.ok()
-            });
-            let function = found.ok_or_else(|| {
-                unusable(
-                    "cuModuleGetFunction",
-                    format!("no kernel is named {}", kernel.name()),
-                )
+            let module = module_of.get(kernel.name()).ok_or_else(|| {
+                let reason = format!("no kernel is named {}", kernel.name());
+                unusable("cuModuleGetFunction", reason)
             })?;
+            let name = CString::new(kernel.name()).expect("a symbol holds no NUL");
+            // SAFETY: the module is loaded.
+            let function = unsafe { result::module::get_function(*module, name) }
+                .map_err(failed("cuModuleGetFunction"))?;
             let shared =
                 sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function is of a loaded module; kernels have no other shared memory.

@@ -83,7 +83,7 @@ pub(crate) fn measure(
         });
         Ok::<_, Box<dyn Error>>(engine)
     };
-    drop(start("start, files read first")?);
+    start("start, files read first")?.end();
     let engine = start("start, files in memory")?;
     let capacity = engine.info().max_total_tokens as usize;
     for (requests, prompt) in DECODES {
@@ -98,6 +98,7 @@ pub(crate) fn measure(
             report(prefill(model, &engine, tokens)?);
         }
     }
+    engine.end();
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use crate::command::{Command, CommandSender};
 use crate::grammar::Grammars;
 use crate::in_flight::InFlightRequests;
 use crate::info::EngineInfo;
+use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::timeline::Timelines;
@@ -27,8 +28,8 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// The scheduler has ended.
-    pub(super) stopped: Arc<AtomicBool>,
+    /// The scheduler has ended, and given its memory back.
+    pub(super) stopped: Arc<Latch>,
     pub(super) cordoned: AtomicBool,
     pub(super) draining: AtomicBool,
     pub(super) last_id: AtomicU64,

@@ -342,6 +342,20 @@ fn stopping_ends_every_answer_retriably() {
 }
 
 #[test]
+fn an_engine_that_was_ended_has_given_its_memory_back() {
+    let engine = start(mk_config(LLAMA));
+    let (watched, stream) = (engine.clone(), engine.submit(mk_request(&[1], 900)));
+    assert!(watched.health().is_ok());
+    engine.end();
+    assert!(watched.health().is_err());
+    let finish = collect(stream.expect("valid")).finish;
+    assert!(
+        matches!(finish, Some(FinishReason::Abort { .. })),
+        "{finish:?}"
+    );
+}
+
+#[test]
 fn logprobs_are_not_reported_unless_asked_for() {
     let engine = start(mk_config(LLAMA));
     let mut request = mk_request(&[1, 2], 3);

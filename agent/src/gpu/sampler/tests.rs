@@ -56,7 +56,7 @@ fn a_sampler_without_readings_exports_nothing() {
     let sampler = GpuSampler {
         readings,
         place: InstanceLabels::default(),
-        _stop: stop,
+        stop: Mutex::new(Some(stop)),
     };
     assert!(sampler.families().is_empty());
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use pd_e2e::address;
 use pd_e2e::client::Client;
 use pd_e2e::fleet::FleetSpec;
-use pd_e2e::prompts::{greedy, ids};
+use pd_e2e::prompts::{constrained, greedy, ids};
 use pd_protocol::Role;
 use serde_json::{Value, json};
 
@@ -53,15 +53,19 @@ const PROMPTS: &str = "input_token_logprobs";
 const ANSWERS: &str = "output_token_logprobs";
 const NEW_TOKENS: u32 = 32;
 
-/// Prompts of one token and more, in one chunk and in several, with their own log probabilities.
+/// Prompts of one token and more, in one chunk and in several, with their own log probabilities; two
+/// answers are held by grammars.
 fn requests() -> Vec<Value> {
     let lens = [1, 7, 16, 33, 64, 100, 257, 600];
-    let prompts = (0..).zip(lens).map(|(seed, len)| {
-        let mut request = greedy(&ids(seed, len), NEW_TOKENS);
+    let free = (0..)
+        .zip(lens)
+        .map(|(seed, len)| greedy(&ids(seed, len), NEW_TOKENS));
+    let held = constrained(&[9, 1, 70], NEW_TOKENS).into_iter().step_by(2);
+    let mut requests: Vec<Value> = free.chain(held).collect();
+    for request in &mut requests {
         request["logprob_start_len"] = json!(0);
-        request
-    });
-    prompts.collect()
+    }
+    requests
 }
 
 pub(crate) async fn run(site: &Site, checks: &mut Checks) -> Result<()> {

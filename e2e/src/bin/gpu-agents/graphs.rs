@@ -7,7 +7,7 @@ use crate::site::{Device, Site, TINY_DEEPSEEK_V3, TINY_GEMMA3, TINY_QWEN3, TINY_
 use anyhow::{Result, ensure};
 use pd_e2e::client::Client;
 use pd_e2e::metrics::Metrics;
-use pd_e2e::prompts::ragged;
+use pd_e2e::prompts::{constrained, ragged};
 use serde_json::Value;
 
 const TRIED: [(&str, &str); 5] = [
@@ -102,7 +102,7 @@ pub(crate) async fn run(site: &Site, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Two rounds, so that steps come again; each batch shrinks as its answers end.
+/// Two rounds, so that steps come again; each batch shrinks as its answers end. Then answers that grammars hold.
 async fn ask(site: &Site, model: &str, flags: &str, launches: Launches) -> Result<Vec<Value>> {
     let flags = format!("{flags} {}", launches.flags());
     let agent = site.alone(model, &flags).await?;
@@ -121,6 +121,8 @@ async fn ask(site: &Site, model: &str, flags: &str, launches: Launches) -> Resul
         }
         answers.extend(client.post_all(&url, &requests).await?);
     }
+    let held = constrained(&[6, 20, 110, 230], 40);
+    answers.extend(client.post_all(&url, &held).await?);
     let log = agent.process.log();
     ensure!(!log.contains(NO_GRAPH), "{log}");
     let seen = Launches::seen(&Metrics::scrape(&client, &agent.url()).await?)?;

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, ensure};
 use pd_e2e::client::Client;
 use pd_e2e::fleet::{Fleet, words};
 use pd_e2e::metrics::Metrics;
-use pd_e2e::prompts::ragged;
+use pd_e2e::prompts::{constrained, ragged};
 use pd_e2e::quiet::quiet;
 use pd_protocol::Role;
 use serde_json::{Value, json};
@@ -83,6 +83,7 @@ async fn same_as_one_agent(site: &Site, case: &Case) -> Result<String> {
     // Lengths around pages, blocks of keys and chunks; up to 391.
     let lens: Vec<usize> = (0..REQUESTS).map(|i| 1 + i * 37 % 400).collect();
     let mut requests = ragged(&lens, NEW_TOKENS);
+    requests.extend(constrained(&[2, 40, 130, 300], NEW_TOKENS));
     if case.drafts {
         // Answers of two tokens, so that drafts are now right and now wrong.
         for request in &mut requests {
@@ -122,7 +123,8 @@ async fn same_as_one_agent(site: &Site, case: &Case) -> Result<String> {
             String::new()
         };
         Ok(format!(
-            "{REQUESTS} requests, {tokens} tokens equal, KV over {}{drafted}",
+            "{} requests, {tokens} tokens equal, KV over {}{drafted}",
+            requests.len(),
             case.transport
         ))
     };

@@ -77,7 +77,7 @@ KERNEL(pd_expert_tiled_bf16, ExpertLinearArgs, 256) {
   LinearArgs product;
   ChosenRows places;
   if (!find_rows<bf16>(args, blockIdx.x, product, places)) return;
-  linear_tiled<bf16>(product, places, 0);
+  linear_tiled<bf16, false>(product, places, 0);
 }
 
 // Grid: tiles, n / HOPPER_COLUMNS. Shared memory: HOPPER_STAGES · (HOPPER_ROWS + HOPPER_COLUMNS) · HOPPER_K_STEP elements,

@@ -23,8 +23,16 @@ KERNEL_EARLY(pd_norm_linear_8x16_bf16, LinearArgs, 256) {
 }
 
 // Grid: rows / 128, n / 128. Shared memory: STAGES · 2 · TILE · K_STEP elements.
-KERNEL(pd_linear_tiled_bf16, LinearArgs, 256) { linear_tiled<bf16>(args, AllRows(), blockIdx.x * TILE); }
-KERNEL(pd_linear_tiled_f32, LinearArgs, 256) { linear_tiled<float>(args, AllRows(), blockIdx.x * TILE); }
+#define LINEAR_TILED(type, Out)                                                \
+  KERNEL(pd_linear_tiled_##type, LinearArgs, 256) {                            \
+    if (args.shares == 0) {                                                    \
+      linear_tiled<Out, false>(args, AllRows(), blockIdx.x * TILE);            \
+    } else {                                                                   \
+      linear_tiled<Out, true>(args, AllRows(), blockIdx.x * TILE);             \
+    }                                                                          \
+  }
+LINEAR_TILED(bf16, bf16)
+LINEAR_TILED(f32, float)
 
 // Grid: rows / HOPPER_ROWS, n / HOPPER_COLUMNS. Shared memory: HOPPER_STAGES · (HOPPER_ROWS + HOPPER_COLUMNS) · HOPPER_K_STEP
 // elements, and SWIZZLE_ALIGN bytes.

@@ -296,23 +296,35 @@ constexpr int STAGES = 4;
 // A warp makes 32 columns of 64 rows.
 constexpr int WARP_N = 2, WARP_M = 8;
 
-template <typename Out, typename Rows>
+// `TREE` says whether args.shares is not 0: a chain's sums keep all registers.
+template <typename Out, bool TREE, typename Rows>
 DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0) {
   SHARED(bf16, shared);  // [STAGES][W: TILE, x: TILE][K_STEP]
   uint32_t lane = lane_id(), g = lane / 4, t = lane % 4;
   uint32_t n0 = blockIdx.y * TILE;
   uint32_t steps = ceil_div(args.k, K_STEP), segment = segment_len(args) / K_STEP;
-  auto x = places.template from<bf16>(args, m0);
   auto stage = [&](uint32_t step) { return shared + step % STAGES * 2 * TILE * K_STEP; };
+  // A thread copies the same words of the same rows at each step, half of them of W: null for a row that is not there.
+  constexpr uint32_t THREADS = 256, COPIES = 2 * TILE * 4 / THREADS;
+  uint32_t own_k = threadIdx.x % 4 * 8;
+  auto x = places.template from<bf16>(args, m0);
+  const bf16* rows[COPIES];
+#pragma unroll
+  for (uint32_t c = 0; c < COPIES; ++c) {
+    uint32_t row = (threadIdx.x + c * THREADS) / 4 % TILE;
+    if (c < COPIES / 2) {
+      rows[c] = n0 + row < args.n ? static_cast<const bf16*>(args.weight) + uint64_t(n0 + row) * args.k + own_k : nullptr;
+    } else {
+      rows[c] = m0 + row < args.rows ? x.at(args, row) + own_k : nullptr;
+    }
+  }
   auto fetch = [&](uint32_t step) {
-    bf16* to = stage(step);
-    for (uint32_t i = threadIdx.x; i < 2 * TILE * 4; i += blockDim.x) {
-      uint32_t row = i / 4 % TILE, k = step * K_STEP + i % 4 * 8;
-      bool is_w = i < TILE * 4;
-      bool wanted = k < args.k && (is_w ? n0 + row < args.n : m0 + row < args.rows);
-      const bf16* from = static_cast<const bf16*>(args.weight);
-      if (wanted) from = (is_w ? from + uint64_t(n0 + row) * args.k : x.at(args, row)) + k;
-      copy_async(to + i * 8, from, wanted);
+    bf16* to = stage(step) + threadIdx.x * 8;
+    uint32_t k = step * K_STEP;
+#pragma unroll
+    for (uint32_t c = 0; c < COPIES; ++c) {
+      bool wanted = rows[c] && k + own_k < args.k;
+      copy_async(to + c * THREADS * 8, wanted ? rows[c] + k : static_cast<const bf16*>(args.weight), wanted);
     }
   };
   for (int step = 0; step < STAGES - 1; ++step) {
@@ -321,7 +333,7 @@ DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0
   }
   uint32_t warp_n = warp_id() % 4 * 32, warp_m = warp_id() / 4 * 64;
   float acc[WARP_N][WARP_M][4] = {}, total[WARP_N][WARP_M][4] = {};
-  // Of the tree, sums of two segments and of four that wait for those beside them; in local memory, for registers have
+  // Of a tree, sums of two segments and of four that wait for those beside them; in local memory, for registers have
   // room for the sum of one only.
   float waiting[2][WARP_N][WARP_M][4];
   auto each = [&](auto of) {
@@ -336,12 +348,12 @@ DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0
   };
   // What `acc` has is of segment `s`.
   auto add_segment = [&](uint32_t s) {
-    bool waits = args.shares != 0 && s % 2 == 0;
+    bool waits = TREE && s % 2 == 0;
     each([&](int i, int j, int e) {
       total[i][j][e] = waits ? acc[i][j][e] : total[i][j][e] + acc[i][j][e];
       acc[i][j][e] = 0.0f;
     });
-    if (args.shares == 0 || waits) return;
+    if (!TREE || waits) return;
     uint32_t level = 0;
 #pragma unroll 1
     for (; s >> (level + 1) & 1; ++level) {
@@ -350,6 +362,7 @@ DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0
     if (s + 1 == args.shares) return;
     each([&](int i, int j, int e) { waiting[level][i][j][e] = total[i][j][e]; });
   };
+  uint32_t s = 0, end = segment;
   for (uint32_t step = 0; step < steps; ++step) {
     wait_copies<STAGES - 2>();
     __syncthreads();
@@ -369,7 +382,11 @@ DEVICE void linear_tiled(const LinearArgs& args, const Rows& places, uint32_t m0
 #pragma unroll
       for (int i = 0; i < WARP_N; ++i) multiply_step(acc[i][j], w[i][0], w[i][1], x_words);
     }
-    if ((step + 1) % segment == 0 || step + 1 == steps) add_segment(step / segment);
+    if (step + 1 == end || step + 1 == steps) {
+      add_segment(s);
+      ++s;
+      end += segment;
+    }
   }
 #pragma unroll
   for (int i = 0; i < WARP_N; ++i) {

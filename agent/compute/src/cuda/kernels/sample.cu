@@ -39,7 +39,7 @@ struct Shared {
   uint32_t listed;
   uint32_t cut;
   uint32_t counts[BINS];
-  uint32_t ids[BINS];  // some token of the bin
+  uint32_t ids[BINS];  // sums of ids: that of a bin's only token
   uint64_t masses[BINS];
   // The bin that is found: sums up to it, and with it.
   Sum before, after;
@@ -145,6 +145,7 @@ DEVICE Found find(const Source& source, const Order& order, uint64_t place_end, 
     __syncthreads();
     for (uint32_t bin = threadIdx.x; bin < BINS; bin += THREADS) {
       shared.counts[bin] = 0;
+      shared.ids[bin] = 0;
       shared.masses[bin] = 0;
     }
     __syncthreads();
@@ -153,7 +154,7 @@ DEVICE Found find(const Source& source, const Order& order, uint64_t place_end, 
       uint32_t bin = uint32_t((place - first) >> shift);
       atomic_add(&shared.counts[bin], 1);
       atomic_add(&shared.masses[bin], mass);
-      shared.ids[bin] = id;
+      atomic_add(&shared.ids[bin], id);
     });
     __syncthreads();
     Sum own{0, 0};
