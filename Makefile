@@ -31,7 +31,7 @@ help: ## List the targets
 
 .PHONY: demo
 demo: binaries $(if $(FAMILY),,model) ## Ask a real model through router, prefill and decode; draw the request's timeline; FAMILY=qwen3_5_moe asks a tiny one
-	@$(RELEASE)/pd-demo $(if $(FAMILY),--model agent/engine/golden/tiny-$(subst _,-,$(FAMILY)),--deployment examples/smollm2.yaml --model $(MODEL))
+	@$(RELEASE)/pd-demo --trace $(TARGET)/demo-trace.json $(if $(FAMILY),--model agent/engine/golden/tiny-$(subst _,-,$(FAMILY)),--deployment examples/smollm2.yaml --model $(MODEL))
 
 .PHONY: serve
 serve: binaries model ## The same deployment, left running; Ctrl-C drains and stops it

@@ -72,6 +72,8 @@ pub(crate) fn admin_api(app: Arc<App>, token: Option<Secret>) -> Router {
         .route("/uncordon", post(admin::uncordon))
         .route("/drain", post(admin::drain).get(admin::drain_status))
         .route("/timeline/{room}", get(admin::timeline))
+        .route("/start_profile", post(admin::start_profile))
+        .route("/stop_profile", post(admin::stop_profile))
         .route("/flush_cache", post(admin::flush_cache))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)

@@ -17,6 +17,7 @@ pub mod room;
 pub mod secret;
 pub mod sockets;
 pub mod timeline;
+pub mod trace_event;
 pub mod transport;
 pub mod workers;
 

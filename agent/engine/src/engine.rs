@@ -5,6 +5,7 @@ use pd_kv_transfer::Failure;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::Role;
 use pd_protocol::timeline::RequestTimeline;
+use pd_protocol::trace_event::Trace;
 use pd_protocol::workers::{DrainState, DrainStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,7 @@ use stream::AbortOnDrop;
 
 pub use crate::command::EngineStopped;
 pub use crate::info::EngineInfo;
+pub use crate::profile::ProfileError;
 pub use crate::request::{FinishReason, GenerateRequest, LogprobOptions, StopMatch, SubmitError};
 pub use crate::request::{TokenEvent, TokenLogprob};
 pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
@@ -226,6 +228,22 @@ impl EngineHandle {
             process: process.to_owned(),
             events,
         })
+    }
+
+    /// Records from now on what the scheduler does and what the device computes.
+    ///
+    /// # Errors
+    /// When it does already.
+    pub fn start_profile(&self) -> Result<(), ProfileError> {
+        self.shared.profiler.start()
+    }
+
+    /// What was recorded, with the stages of the requests that were there meanwhile.
+    ///
+    /// # Errors
+    /// When nothing was started.
+    pub fn stop_profile(&self) -> Result<Trace, ProfileError> {
+        self.shared.profiler.stop(&self.shared.timelines)
     }
 
     /// Ends every request in flight, retriably, and stops the scheduler's thread.

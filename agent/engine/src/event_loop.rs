@@ -9,6 +9,7 @@
 use crate::command::{Command, CommandSender};
 use crate::latch::SetOnDrop;
 use crate::mode::Mode;
+use crate::profile::{Phase, PhaseClock};
 use crate::req::ReqFactory;
 use crate::resources::Resources;
 use crate::step::{Step, StepPlan};
@@ -50,6 +51,7 @@ pub(crate) struct EventLoop {
     in_flight: VecDeque<Launched>,
     /// When the last step ended.
     last_ended: Instant,
+    clock: PhaseClock,
     /// Last: what else is here has been dropped then.
     _stopped: SetOnDrop,
 }
@@ -63,6 +65,7 @@ pub(crate) struct EventLoopParts {
     pub(crate) req_factory: ReqFactory,
     /// Whether a step is launched while the one before is in flight.
     pub(crate) overlaps: bool,
+    pub(crate) clock: PhaseClock,
     pub(crate) stopped: SetOnDrop,
 }
 
@@ -86,6 +89,7 @@ impl EventLoop {
             mode,
             req_factory,
             overlaps,
+            clock,
             stopped,
         } = parts;
         Self {
@@ -98,6 +102,7 @@ impl EventLoop {
             depth: if overlaps { 2 } else { 1 },
             in_flight: VecDeque::new(),
             last_ended: Instant::now(),
+            clock,
             _stopped: stopped,
         }
     }
@@ -123,17 +128,21 @@ impl EventLoop {
 
     /// A turn that begins with the command that was waited for, if any.
     fn turn_with(&mut self, waited: Option<Command>) -> Turn {
+        self.clock.begin();
         if !self.receive(waited) {
             self.end("the engine was stopped");
             return Turn::Last;
         }
+        self.clock.ended(Phase::Receive);
         self.mode.advance(&mut self.resources);
+        self.clock.ended(Phase::Advance);
         if let Err(fault) = self.launch_steps().and_then(|()| self.settle_oldest()) {
             tracing::error!(%fault, "device faulted; stopping the engine");
             self.end(&fault.to_string());
             return Turn::Last;
         }
         self.observe();
+        self.clock.ended(Phase::Observe);
         if self.is_idle {
             Turn::Idle
         } else {
@@ -160,6 +169,7 @@ impl EventLoop {
             self.launch(step, &plan)?;
         }
         self.is_idle = self.in_flight.is_empty();
+        self.clock.ended(Phase::Launch);
         Ok(())
     }
 
@@ -179,14 +189,17 @@ impl EventLoop {
         };
         let resources = &mut self.resources;
         let output = resources.ranks.wait()?;
+        self.clock.ended(Phase::Wait);
         let began = at.max(self.last_ended);
         self.last_ended = Instant::now();
+        self.clock.computed(&step, began, self.last_ended);
         let duration = self.last_ended.duration_since(began);
         resources.step_ended(step.id);
         resources.row_cost.observe_step(&step, duration);
         let in_flight = self.in_flight.len();
         resources.recorder.step_ended(duration, &output, in_flight);
         self.mode.settle(resources, output.settle(step, duration));
+        self.clock.ended(Phase::Settle);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ pub mod metrics;
 mod mode;
 pub mod model;
 pub mod observe;
+mod profile;
 mod queues;
 mod ranks;
 mod recorder;

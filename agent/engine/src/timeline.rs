@@ -44,15 +44,30 @@ impl Timelines {
     pub fn events(&self, room: BootstrapRoom) -> Option<Vec<StageEvent>> {
         self.ring.lock().rooms.get(&room).cloned()
     }
+
+    /// The rooms of which a stage has ended since then, in the order in which they came.
+    pub(crate) fn since(&self, unix_ns: u64) -> Vec<(BootstrapRoom, Vec<StageEvent>)> {
+        let ring = self.ring.lock();
+        let rooms = ring.order.iter().filter_map(|room| {
+            let events = ring.rooms.get(room)?;
+            let is_recent = events.iter().any(|event| event.at_unix_ns >= unix_ns);
+            is_recent.then(|| (*room, events.clone()))
+        });
+        rooms.collect()
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+pub(crate) fn unix_ns() -> u64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since_epoch.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A stage that has just ended.
 pub fn stage_now(stage: Stage) -> StageEvent {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let at_unix_ns = since_epoch.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     StageEvent {
         stage,
-        at_unix_ns,
+        at_unix_ns: unix_ns(),
         duration_ns: None,
         tokens: None,
         bytes: None,

@@ -8,8 +8,10 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use pd_engine::engine::ProfileError;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::RequestTimeline;
+use pd_protocol::trace_event::Trace;
 use pd_protocol::workers::DrainStatus;
 use std::sync::Arc;
 
@@ -52,6 +54,23 @@ pub(crate) async fn timeline(
         let message = format!("room {room} is unknown here, or was forgotten");
         ApiError::new(StatusCode::NOT_FOUND, message)
     })
+}
+
+/// Begins to record the scheduler's turns and the device's steps.
+pub(crate) async fn start_profile(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let engine = &app.service()?.engine;
+    engine.start_profile().map_err(conflict)?;
+    Ok((StatusCode::OK, "recording; POST /stop_profile ends it\n").into_response())
+}
+
+/// Answers with what was recorded, in Chrome's Trace Event Format.
+pub(crate) async fn stop_profile(State(app): State<Arc<App>>) -> Result<Json<Trace>, ApiError> {
+    let engine = &app.service()?.engine;
+    engine.stop_profile().map(Json).map_err(conflict)
+}
+
+fn conflict(why: ProfileError) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, why.to_string())
 }
 
 pub(crate) async fn flush_cache(State(app): State<Arc<App>>) -> Result<Response, ApiError> {

@@ -40,6 +40,34 @@ async fn a_drain_is_for_good_and_ends_drained() {
 }
 
 #[tokio::test]
+async fn a_profile_is_recorded_between_start_and_stop() {
+    let agent = Agent::start(&[]).await;
+    let post = async |path| {
+        agent
+            .client
+            .send(Method::POST, &agent.admin_url(path), "")
+            .await
+    };
+    assert_eq!(post("/stop_profile").await.status, 409);
+    assert_eq!(post("/start_profile").await.status, 200);
+    assert_eq!(post("/start_profile").await.status, 409);
+    assert_eq!(ask(&agent).await, 200);
+    let trace = post("/stop_profile").await.ok();
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    for phase in [
+        "receive",
+        "schedule and launch",
+        "wait for the device",
+        "settle",
+    ] {
+        assert!(named(phase) > 0, "{phase}: {trace}");
+    }
+    // A prompt of one token.
+    assert_eq!(named("prefill") + named("decode"), 1, "{trace}");
+}
+
+#[tokio::test]
 async fn a_token_is_asked_for_where_there_is_one() {
     let env = [("PDSERVE_ADMIN_TOKEN", "right")];
     let agent = Agent::start_with_env(&[], &env).await;

@@ -1,6 +1,7 @@
 //! Prefill and decode as two processes; the test sends both legs, as a router does.
 
 use crate::agent::Agent;
+use hyper::Method;
 use serde_json::{Value, json};
 use std::net::TcpListener;
 
@@ -112,7 +113,19 @@ async fn a_pair_at_answers_as_one_process_does(host: &str) {
     body["bootstrap_host"] = json!(host);
     body["bootstrap_port"] = json!(prefill.bootstrap_port);
     body["bootstrap_room"] = json!([101, 205, 309, 413]);
+    let profile = async |agent: &Agent, what: &str| {
+        let url = agent.admin_url(&format!("/{what}_profile"));
+        agent.client.send(Method::POST, &url, "").await
+    };
+    profile(&prefill, "start").await;
     let (first, answers) = both_legs(&prefill, &decode, "/generate", &body).await;
+    let profile = profile(&prefill, "stop").await.ok();
+    let events = profile["traceEvents"].as_array().expect("a list");
+    for room in [101, 205, 309, 413] {
+        let track = format!("room {room}: transfer");
+        let is_track = |event: &Value| event["args"]["name"] == track;
+        assert!(events.iter().any(is_track), "{track}: {profile}");
+    }
     assert_eq!(answers.as_array().unwrap().len(), 4);
     for part in 0..4 {
         let (one, other) = (&answers[part], &alone[part]);

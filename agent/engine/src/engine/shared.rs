@@ -6,6 +6,7 @@ use crate::in_flight::InFlightRequests;
 use crate::info::EngineInfo;
 use crate::latch::Latch;
 use crate::metrics::EngineMetrics;
+use crate::profile::Profiler;
 use crate::text::{ChatTemplate, Tokenizer};
 use crate::timeline::Timelines;
 use pd_kv_transfer::Failure;
@@ -21,6 +22,7 @@ pub(super) struct Shared {
     pub(super) metrics: EngineMetrics,
     pub(super) timelines: Arc<Timelines>,
     pub(super) in_flight: Arc<InFlightRequests>,
+    pub(super) profiler: Arc<Profiler>,
     /// Failure of a pair's KV transfer.
     pub(super) transfer_failure: Option<Failure>,
     pub(super) state: State,

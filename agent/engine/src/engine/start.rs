@@ -26,6 +26,7 @@ use crate::mode::prefill::Prefill;
 use crate::mode::unified::Unified;
 use crate::model::{self, ModelFiles};
 use crate::observe::ObservedEngine;
+use crate::profile::PhaseClock;
 use crate::ranks::Ranks;
 use crate::ranks::local::LocalRank;
 use crate::recorder::Recorder;
@@ -249,6 +250,7 @@ fn assemble(
         metrics: metrics.clone(),
         timelines: resources.recorder.timelines.clone(),
         in_flight: Arc::new(InFlightRequests::new(max_requests)),
+        profiler: Arc::default(),
         transfer_failure,
         state,
     });
@@ -259,6 +261,7 @@ fn assemble(
         mode,
         req_factory,
         overlaps,
+        clock: PhaseClock::new(shared.profiler.clone()),
         stopped,
     });
     let scheduler = Scheduler::new(event_loop, commands_tx.sent());

@@ -135,6 +135,7 @@ impl Stand {
             mode: Box::new(Unified::new(limits, 1.0)),
             req_factory: ReqFactory::new(&mk_info(capacity), 0, TOKENIZER.clone(), speculation),
             overlaps: sizes.overlaps,
+            clock: PhaseClock::new(Arc::default()),
             stopped: SetOnDrop(Arc::default()),
         });
         Self {

@@ -15,6 +15,8 @@ use pd_e2e::fleet::{FleetSpec, wait_healthy};
 use pd_e2e::process::{LogTo, Process};
 use pd_e2e::{address, binaries};
 use pd_protocol::Role;
+use pd_protocol::timeline::RequestTimeline;
+use pd_protocol::trace_event::Trace;
 use rustix::process::Signal;
 use serde_json::json;
 use std::net::{Ipv4Addr, TcpListener};
@@ -37,6 +39,9 @@ struct Args {
     question: String,
     #[arg(long, default_value_t = 80)]
     max_tokens: u32,
+    /// Where the request's way is written for Perfetto and chrome://tracing.
+    #[arg(long)]
+    trace: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -87,10 +92,15 @@ async fn demo(args: Args) -> Result<()> {
     let answer = question.ask(&base).await?;
 
     heading("the request's way, as its three processes measured it");
-    print!(
-        "{}",
-        timeline::draw(&stages::fetch(&base, &answer, &token).await?)
-    );
+    let timelines = stages::fetch(&base, &answer, &token).await?;
+    print!("{}", timeline::draw(&timelines));
+    if let Some(file) = args.trace {
+        write_trace(&file, &timelines)?;
+        println!(
+            "open {} in https://ui.perfetto.dev to look closer",
+            file.display()
+        );
+    }
 
     heading("the same question to one unified agent");
     let started = Instant::now();
@@ -123,6 +133,11 @@ async fn demo(args: Args) -> Result<()> {
         answer.token_ids.len()
     );
     Ok(())
+}
+
+fn write_trace(file: &Path, timelines: &[RequestTimeline]) -> Result<()> {
+    let trace = serde_json::to_vec(&Trace::of_request(timelines))?;
+    std::fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// A deployment of one prefill and one decode worker.
