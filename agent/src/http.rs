@@ -23,6 +23,7 @@ mod server_info;
 mod sse;
 mod stop_string_filter;
 mod token_stream;
+mod traced;
 
 use crate::service::App;
 use auth::ApiAccess;
@@ -41,13 +42,16 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>) -> Router {
         key,
     };
     let flush_cache = get(admin::flush_cache).post(admin::flush_cache);
-    Router::new()
+    let generating = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat_completions))
         .route("/v1/completions", post(openai::completions::completions))
         .route(
             "/generate",
             post(generate::generate).put(generate::generate),
         )
+        .route_layer(from_fn_with_state(Arc::clone(&app), traced::trace));
+    Router::new()
+        .merge(generating)
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/health", get(health::health))

@@ -15,6 +15,7 @@ use pd_http::BodyBudget;
 use pd_identity::Peers;
 use pd_kv_transfer::TransportReport;
 use pd_protocol::Role;
+use pd_spans::Spans;
 use std::sync::{Arc, OnceLock};
 use text_threads::TextThreads;
 
@@ -40,6 +41,8 @@ pub(crate) struct App {
     pub(crate) started_unix_secs: u64,
     pub(crate) metrics: HttpMetrics,
     pub(crate) gpus: GpuSampler,
+    /// Of requests, where they are traced.
+    pub(crate) spans: Option<Spans>,
     /// Whom the HTTP API, the bootstrap server and KV transfer serve.
     pub(crate) peers: Peers,
     /// On decode: the transport to each prefill.
@@ -61,6 +64,7 @@ pub(crate) struct AppSpec {
     pub(crate) transfer_backend: &'static str,
     pub(crate) started_unix_secs: u64,
     pub(crate) gpus: GpuSampler,
+    pub(crate) spans: Option<Spans>,
     pub(crate) peers: Peers,
     pub(crate) metrics: HttpMetrics,
     /// Of a request; the model says without.
@@ -165,6 +169,7 @@ impl App {
             transfer_backend,
             started_unix_secs,
             gpus,
+            spans,
             peers,
             metrics,
             body_bytes_max,
@@ -179,6 +184,7 @@ impl App {
             started_unix_secs,
             metrics,
             gpus,
+            spans,
             peers,
             body_bytes_max,
             body_budget: BodyBudget::new(bodies_bytes_max),

@@ -22,6 +22,7 @@ use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
 use pd_identity::Peers;
 use pd_kv_transfer::BootstrapServer;
 use pd_protocol::Role;
+use pd_spans::Spans;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -37,6 +38,8 @@ const TEXT_THREADS: usize = 4;
 /// How long finished answers may take to be written when the process ends.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
+/// The agent's name in traces.
+const SERVICE: &str = "pdserve-agent";
 /// How long the engine may take to give its memory back when the process ends.
 const DRIVERS_LIMIT: Duration = Duration::from_secs(5);
 
@@ -79,7 +82,8 @@ async fn run_until_signal(mut args: Args) -> Result<()> {
         move |is_taken| changed[usize::from(is_taken)].inc(),
     )?;
     report_strangers(args.disaggregation.role, &peers);
-    let app = Arc::new(App::new(app_spec(&args, ports, peers, metrics)));
+    let spans = start_spans(&args)?;
+    let app = Arc::new(App::new(app_spec(&args, ports, (peers, spans), metrics)));
     let end = CancellationToken::new();
     let Listeners {
         http,
@@ -127,15 +131,24 @@ async fn run_until_signal(mut args: Args) -> Result<()> {
         flushed.is_ok(),
         delivered(ports.http).await
     );
+    leave(app).await;
+    fault.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
+}
+
+/// Sends the last spans, and waits until no thread calls a driver.
+async fn leave(app: Arc<App>) {
     if timeout(DRIVERS_LIMIT, leave_drivers(&app)).await.is_err() {
         tracing::warn!(
             "the engine or a GPU driver still runs after {DRIVERS_LIMIT:?}; ending nevertheless"
         );
     }
-    fault.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
+    if app.spans.is_some() {
+        // A panic there has been logged.
+        let _ = tokio::task::spawn_blocking(move || app.spans.as_ref().map(Spans::flush)).await;
+    }
 }
 
-/// Until no thread calls a driver, whose library may be gone before the thread when a process ends.
+/// Drivers' libraries may be gone before the threads that call them when a process ends.
 async fn leave_drivers(app: &App) {
     app.gpus.end().await;
     if let Ok(service) = app.service() {
@@ -145,7 +158,21 @@ async fn leave_drivers(app: &App) {
     }
 }
 
-fn app_spec(args: &Args, ports: Ports, peers: Peers, metrics: HttpMetrics) -> AppSpec {
+fn start_spans(args: &Args) -> Result<Option<Spans>> {
+    let Some(endpoint) = &args.server.otlp_traces_endpoint else {
+        return Ok(None);
+    };
+    let instance = format!("{}:{}", args.server.host, args.server.port);
+    let spans = Spans::start(endpoint, SERVICE, &instance);
+    spans.map(Some).context("--otlp-traces-endpoint")
+}
+
+fn app_spec(
+    args: &Args,
+    ports: Ports,
+    (peers, spans): (Peers, Option<Spans>),
+    metrics: HttpMetrics,
+) -> AppSpec {
     let started = SystemTime::now().duration_since(UNIX_EPOCH);
     AppSpec {
         role: args.disaggregation.role,
@@ -154,6 +181,7 @@ fn app_spec(args: &Args, ports: Ports, peers: Peers, metrics: HttpMetrics) -> Ap
         transfer_backend: args.disaggregation.transfer.transfer_backend.name,
         started_unix_secs: started.map_or(0, |since| since.as_secs()),
         gpus: GpuSampler::spawn(),
+        spans,
         peers,
         metrics,
         body_bytes_max: args.server.max_body_bytes,

@@ -50,6 +50,18 @@ struct TraceEvent<'a, A> {
     args: A,
 }
 
+/// The name of a span that holds all phases of a request.
+const WHOLE: &str = "request";
+
+// === impl Span ===
+
+impl Span {
+    /// Whether it is the request itself, in one process.
+    pub fn is_whole(&self) -> bool {
+        self.name == WHOLE
+    }
+}
+
 // === impl Trace ===
 
 impl Trace {
@@ -90,6 +102,11 @@ impl Trace {
         self.spans.push(span);
     }
 
+    /// In no particular order.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
     /// A request's stages in one process, on tracks whose names begin with its.
     pub fn add_request(&mut self, process: usize, name: &str, events: &[StageEvent]) {
         let mut events: Vec<&StageEvent> = events.iter().collect();
@@ -115,7 +132,7 @@ impl Trace {
         let track = self.track(process, name);
         self.push(Span {
             track,
-            name: "request",
+            name: WHOLE,
             begin_unix_ns: begin_all,
             end_unix_ns: end_all,
             args: Vec::new(),

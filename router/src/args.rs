@@ -66,6 +66,9 @@ pub struct Args {
     pub(crate) health: HealthArgs,
     #[command(flatten)]
     pub(crate) access: AccessArgs,
+    /// Collector that gets OpenTelemetry's spans of every request, by OTLP over HTTP, such as http://otel-collector:4318.
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_traces_endpoint: Option<String>,
     /// Check the command line and exit: status 0 if it can start, else what is wrong with it.
     #[arg(long)]
     pub(crate) check: bool,
@@ -156,6 +159,7 @@ impl Args {
             peer_key_file: self.access.peer_key_file.clone(),
             cors: self.access.cors()?,
             request_ids: self.access.request_ids(),
+            otlp_traces_endpoint: self.otlp_traces_endpoint,
             api_keys: self.access.into_api_keys()?,
             admin_token: access::admin_token()?,
         })

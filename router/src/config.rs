@@ -48,6 +48,8 @@ pub struct Config {
     pub(crate) cors: CorsOrigins,
     /// Which headers name a request.
     pub(crate) request_ids: RequestIds,
+    /// Collector of the requests' spans; without one they are not traced.
+    pub(crate) otlp_traces_endpoint: Option<String>,
     /// Bearer token of the admin API; without one only loopback callers are served.
     pub admin_token: Option<Secret>,
 }

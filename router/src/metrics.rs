@@ -98,6 +98,18 @@ pub(crate) struct Gauges {
     pub(crate) rooms: usize,
 }
 
+// === impl Outcome ===
+
+impl Outcome {
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Broken => "broken",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 // === impl Metrics ===
 
 impl Metrics {
@@ -187,12 +199,7 @@ impl Metrics {
 
     pub(crate) fn ended(&self, api: Api, outcome: Outcome, after: Duration) {
         self.duration[api.index()].observe(after.as_secs_f64());
-        let outcome = match outcome {
-            Outcome::Complete => "complete",
-            Outcome::Broken => "broken",
-            Outcome::Cancelled => "cancelled",
-        };
-        self.answers.with_label_values(&[outcome]).inc();
+        self.answers.with_label_values(&[outcome.label()]).inc();
     }
 
     pub(crate) fn first_byte(&self, api: Api, after: Duration) {

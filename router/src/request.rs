@@ -9,6 +9,7 @@ use crate::logprobs::AnswerShape;
 use crate::splice::{SpliceError, SplicePoints, scan_object};
 use bytes::Bytes;
 use http::HeaderMap;
+use pd_spans::RequestSpan;
 use prompt::{Prompt, Samples};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -32,6 +33,8 @@ pub(crate) struct ClientRequest {
     pub(crate) routing: RoutingFields,
     pub(crate) accepted: Instant,
     pub(crate) accepted_unix_ns: u64,
+    /// If requests are traced.
+    pub(crate) span: Option<RequestSpan>,
 }
 
 /// Rooms of one request beyond which it is refused: a bound on what one body can make the router

@@ -20,6 +20,7 @@ use pd_http::BodyBudget;
 use pd_identity::Peers;
 use pd_protocol::Secret;
 use pd_protocol::workers::{WorkerSpec, WorkerStatus};
+use pd_spans::Spans;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +42,8 @@ pub struct Router {
     pub(crate) cors: Arc<CorsOrigins>,
     pub(crate) request_ids: RequestIds,
     pub(crate) vitals: Vitals,
+    /// Of each request, where they are traced.
+    pub(crate) spans: Option<Spans>,
     /// Cancelled when the router begins to drain.
     pub(crate) draining: CancellationToken,
     chooser: Chooser,
@@ -59,6 +62,7 @@ impl Router {
         metrics: Arc<Metrics>,
         vitals: Vitals,
         peers: Peers,
+        spans: Option<Spans>,
     ) -> Arc<Self> {
         let authorization = api_keys.authorization().cloned();
         let prober = Prober::new(config.health.clone(), authorization);
@@ -77,11 +81,19 @@ impl Router {
             cors: Arc::new(config.cors.clone()),
             request_ids: config.request_ids.clone(),
             vitals,
+            spans,
             draining: CancellationToken::new(),
             chooser: Chooser::new(config.policies),
             prober: Arc::new(prober),
             is_synced: AtomicBool::new(false),
         })
+    }
+
+    /// Sends the spans of requests that have ended. Blocks for some seconds at most.
+    pub(crate) fn flush_spans(&self) {
+        if let Some(spans) = &self.spans {
+            spans.flush();
+        }
     }
 
     /// Adds a worker and begins to probe it. Adding the same one again changes nothing.

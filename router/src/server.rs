@@ -18,6 +18,7 @@ use axum::serve::{Listener, ListenerExt};
 use pd_http::{Limits, connections_for, serve};
 use pd_identity::{Identity, KeyFileError, Peers};
 use pd_protocol::sockets::{self, PROC_NET_TCP, is_delivered};
+use pd_spans::{Spans, SpansError};
 use rustls::ServerConfig;
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +34,8 @@ const FILES_PER_CONNECTION: u64 = 3;
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 /// The key file's word in metrics.
 const PEER_KEYS: &str = "peer_keys";
+/// The router's name in traces.
+const SERVICE: &str = "pdserve-router";
 /// Of the files that the process may open, one in so many.
 const ADMIN_SHARE: u64 = 16;
 
@@ -63,6 +66,8 @@ pub enum StartError {
     Tls(#[from] TlsError),
     #[error("--peer-key-file: {0}")]
     PeerKeys(#[from] KeyFileError),
+    #[error("--otlp-traces-endpoint: {0}")]
+    Spans(#[from] SpansError),
     #[error(transparent)]
     Worker(#[from] RegistryError),
     #[error(transparent)]
@@ -101,7 +106,12 @@ impl Server {
             None => None,
         };
         let peers = open_peers(config.peer_key_file.as_deref(), &metrics, &vitals)?;
-        let router = Router::new(&config, api_keys, metrics, vitals, peers);
+        let spans = config
+            .otlp_traces_endpoint
+            .as_deref()
+            .map(|endpoint| Spans::start(endpoint, SERVICE, &config.api.0))
+            .transpose()?;
+        let router = Router::new(&config, api_keys, metrics, vitals, peers, spans);
         for spec in config.workers {
             router.add_worker(spec)?;
         }
@@ -143,6 +153,7 @@ impl Server {
     /// Which task was lost.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Stopped, LostTask> {
         let port = self.api.local_addr().map(|address| address.port());
+        let router = Arc::clone(&self.router);
         let _admin_and_metrics = spawn_admin_and_metrics(&self.router, self.admin, self.prometheus);
         let stop = CancellationToken::new();
         let mut serving = match self.tls {
@@ -181,6 +192,10 @@ impl Server {
                 Stopped::CutOff
             }
         };
+        if router.spans.is_some() {
+            // A panic there has been logged.
+            let _ = tokio::task::spawn_blocking(move || router.flush_spans()).await;
+        }
         lost.map_or(Ok(stopped), Err)
     }
 }

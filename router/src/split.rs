@@ -115,6 +115,7 @@ impl Split {
             body,
             accepted: request.accepted,
             accepted_unix_ns: request.accepted_unix_ns,
+            span: request.span.clone(),
         })
     }
 

@@ -56,6 +56,11 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) observe_kv: Option<PathBuf>,
 
+    /// Collector that gets OpenTelemetry's spans of every request and its stages, by OTLP over HTTP, such as
+    /// http://otel-collector:4318
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp_traces_endpoint: Option<String>,
+
     /// Check the command line and exit: status 0 if it is valid, else 2 with every broken rule
     #[arg(long)]
     pub(crate) check: bool,

@@ -5,6 +5,7 @@ use super::choice::{Choice, Delta, Finish};
 use super::dialect::Dialect;
 use super::error::ApiError;
 use super::sampling::Sampling;
+use super::traced;
 use crate::service::Service;
 use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{Stream, StreamExt};
@@ -163,6 +164,9 @@ fn submit(service: &Service, part: Part, dialect: Dialect) -> Result<Choice, Api
         bootstrap,
         choice,
     } = part;
+    if let Some(bootstrap) = &bootstrap {
+        traced::has_room(bootstrap.bootstrap_room);
+    }
     let context_length = service.engine.info().context_length;
     let sampling = item
         .sampling

@@ -14,6 +14,7 @@ pub(crate) fn mk_spec() -> AppSpec {
         transfer_backend: "auto",
         started_unix_secs: 0,
         gpus: GpuSampler::spawn(),
+        spans: None,
         peers: Peers::Plain,
         metrics: HttpMetrics::new(),
         body_bytes_max: None,

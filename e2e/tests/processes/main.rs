@@ -9,3 +9,4 @@ mod hub;
 mod local;
 mod logs;
 mod observed;
+mod traces;

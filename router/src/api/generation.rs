@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use pd_http::WholeBody;
+use pd_spans::RequestSpan;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -40,12 +41,17 @@ async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
     let deadline = accepted + router.request_timeout;
     let (mut head, body) = request.into_parts();
     let id = router.request_ids.assign(&mut head.headers, rand::random);
-    let answer = answer(router, api, (head, body), accepted);
+    let spans = router.spans.as_ref();
+    let span = spans.map(|spans| spans.serve(api.path(), &mut head.headers));
+    let answer = answer(router, api, (head, body), accepted, span.clone());
     let mut response = match timeout_at(deadline, answer).await {
         Ok(Ok(response)) => response,
         Ok(Err(error)) => refused(router, error),
         Err(_) => refused(router, ApiError::timeout(router.request_timeout)),
     };
+    if let Some(span) = span {
+        span.answered(response.status());
+    }
     id.write_to(response.headers_mut());
     router.metrics.answered(api, response.status());
     response
@@ -86,6 +92,7 @@ async fn answer(
     api: Api,
     (head, body): (Parts, Body),
     accepted: Instant,
+    span: Option<RequestSpan>,
 ) -> Result<Response, ApiError> {
     let accepted_unix_ns = clock::unix_ns();
     router.api_keys.check(&head.headers)?;
@@ -104,6 +111,7 @@ async fn answer(
         routing,
         accepted,
         accepted_unix_ns,
+        span,
     };
     if split::is_needed(router, &request) {
         return split::answer(router, request).await;

@@ -46,6 +46,10 @@ async fn start_pair(
     let entry = router
         .timeline
         .open(rooms.first(), rooms.count(), request.accepted_unix_ns, now);
+    if let Some(span) = &request.span {
+        let first = i64::try_from(rooms.first().get()).unwrap_or(i64::MAX);
+        span.set("pdserve.room", first);
+    }
     let workers = Workers::of(&pair);
     let wanted = request.routing.prompt_logprobs;
     let prefill = leg_start(router, request, pair.prefill, body.clone());
@@ -206,7 +210,17 @@ pub(super) fn leg_start(
     body: Bytes,
 ) -> LegStart {
     let path = PathAndQuery::from_static(request.api.path());
-    let client = &lease.worker().client;
+    let worker = lease.worker();
+    if let Some(span) = &request.span {
+        let (key, event) = match worker.spec.role {
+            Role::Prefill => ("pdserve.prefill", "prefill asked"),
+            Role::Decode => ("pdserve.decode", "decode asked"),
+            Role::Unified => ("pdserve.worker", "worker asked"),
+        };
+        span.set(key, worker.id().to_owned());
+        span.event(event);
+    }
+    let client = &worker.client;
     LegStart {
         request: client.request(&Method::POST, &path, &request.headers, body),
         lease,

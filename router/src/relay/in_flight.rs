@@ -10,6 +10,7 @@ use crate::rooms::RoomRange;
 use crate::router::Router;
 use crate::timeline::Entry;
 use crate::workers::Lease;
+use pd_spans::RequestSpan;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct InFlight {
     decode: Option<Lease>,
     /// Rooms and their timeline; a unified worker needs none.
     rooms: Option<(RoomRange, Entry)>,
+    span: Option<RequestSpan>,
     _permit: AdmissionPermit,
     is_settled: bool,
 }
@@ -40,6 +42,7 @@ impl InFlight {
             accepted: request.accepted,
             decode: Some(decode),
             rooms,
+            span: request.span.clone(),
             _permit: permit,
             is_settled: false,
         }
@@ -54,6 +57,9 @@ impl InFlight {
     pub(super) fn first_byte(&self) {
         let metrics = &self.router.metrics;
         metrics.first_byte(self.api, self.accepted.elapsed());
+        if let Some(span) = &self.span {
+            span.event("first byte");
+        }
         if let Some((_, entry)) = &self.rooms {
             let now = clock::unix_ns();
             self.router.timeline.mark_first_byte(*entry, now);
@@ -85,6 +91,12 @@ impl InFlight {
         if !std::mem::replace(&mut self.is_settled, true) {
             let metrics = &self.router.metrics;
             metrics.ended(self.api, outcome, self.accepted.elapsed());
+            if let Some(span) = &self.span {
+                span.set("pdserve.outcome", outcome.label());
+                if outcome == Outcome::Broken {
+                    span.failed("decode failed after its first byte".to_owned());
+                }
+            }
         }
     }
 }

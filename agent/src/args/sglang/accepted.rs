@@ -240,9 +240,14 @@ pub(super) const GROUPS: &[Group] = &[
                 bucket-e2e-request-latency=* collect-tokens-histogram prompt-tokens-buckets=* \
                 generation-tokens-buckets=* kv-events-config= load-publish-endpoint= \
                 enable-forward-pass-metrics forward-pass-metrics-worker-id= \
-                forward-pass-metrics-ipc-name= enable-trace trace-modules= otlp-traces-endpoint= \
-                otlp-service-name= export-metrics-to-file export-metrics-to-file-dir= \
+                forward-pass-metrics-ipc-name= export-metrics-to-file export-metrics-to-file-dir= \
                 enable-layerwise-nvtx-marker",
+    },
+    Group {
+        meaning: Meaning::WithoutEffect(
+            "requests are traced where --otlp-traces-endpoint says so, as pdserve-agent",
+        ),
+        flags: "enable-trace trace-modules= otlp-service-name=",
     },
     Group {
         meaning: Meaning::WithoutEffect("debug dumps and checks are not supported"),

@@ -93,14 +93,7 @@ async fn demo(args: Args) -> Result<()> {
 
     heading("the request's way, as its three processes measured it");
     let timelines = stages::fetch(&base, &answer, &token).await?;
-    print!("{}", timeline::draw(&timelines));
-    if let Some(file) = args.trace {
-        write_trace(&file, &timelines)?;
-        println!(
-            "open {} in https://ui.perfetto.dev to look closer",
-            file.display()
-        );
-    }
+    draw(&timelines, args.trace.as_deref())?;
 
     heading("the same question to one unified agent");
     let started = Instant::now();
@@ -135,9 +128,17 @@ async fn demo(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn write_trace(file: &Path, timelines: &[RequestTimeline]) -> Result<()> {
+/// Here, and for Perfetto in a file, if one is named.
+fn draw(timelines: &[RequestTimeline], file: Option<&Path>) -> Result<()> {
+    print!("{}", timeline::draw(timelines));
+    let Some(file) = file else { return Ok(()) };
     let trace = serde_json::to_vec(&Trace::of_request(timelines))?;
-    std::fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))
+    std::fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))?;
+    println!(
+        "open {} in https://ui.perfetto.dev to look closer",
+        file.display()
+    );
+    Ok(())
 }
 
 /// A deployment of one prefill and one decode worker.

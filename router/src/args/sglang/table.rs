@@ -51,10 +51,8 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "disable-health-check",
     },
     Group {
-        meaning: Meaning::WithoutEffect(
-            "no traces are exported; the admin API's GET /timeline/ROOM has a request's stages",
-        ),
-        flags: "enable-trace otlp-traces-endpoint=",
+        meaning: Meaning::WithoutEffect("requests are traced where --otlp-traces-endpoint says so"),
+        flags: "enable-trace",
     },
     Group {
         meaning: Meaning::Refused(

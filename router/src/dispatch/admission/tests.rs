@@ -23,7 +23,7 @@ fn router(flags: &str) -> Arc<Router> {
     let vitals = Vitals::default();
     let metrics = Arc::default();
     let keys = ApiKeys::open(&config.api_keys, &metrics, &vitals).expect("no keys");
-    Router::new(&config, keys, metrics, vitals, Peers::Plain)
+    Router::new(&config, keys, metrics, vitals, Peers::Plain, None)
 }
 
 fn add(router: &Router, id: &str, role: Role) -> Arc<Worker> {
