@@ -12,9 +12,11 @@ const CONTEXT_LENGTH_EXCEEDED: &str = "context_length_exceeded";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dialect {
     /// The field that holds the prompt.
-    prompt: &'static str,
+    pub(crate) prompt: &'static str,
     pub(crate) max_tokens: &'static str,
     min_tokens: &'static str,
+    /// Where a tool holds its function: the path's end.
+    pub(crate) function: &'static str,
     is_openai: bool,
 }
 
@@ -27,6 +29,7 @@ impl Dialect {
             prompt,
             max_tokens,
             min_tokens: "min_tokens",
+            function: ".function",
             is_openai: true,
         }
     }
@@ -37,6 +40,7 @@ impl Dialect {
             prompt,
             max_tokens: "max_new_tokens",
             min_tokens: "min_new_tokens",
+            function: ".function",
             is_openai: false,
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Roles that chat templates know.
-const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool"];
+pub(crate) const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool"];
 
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -37,6 +37,23 @@ struct Part {
     text: Option<String>,
 }
 
+/// The messages of a request as a template reads them.
+///
+/// # Errors
+/// 400 when there is none, and for an unsupported role or part.
+pub(crate) fn into_template_messages(
+    messages: Option<Vec<Message>>,
+) -> Result<Vec<text::Message>, ApiError> {
+    let messages = messages.unwrap_or_default();
+    if messages.is_empty() {
+        let message = "`messages` is missing or empty; give at least one message";
+        return Err(ApiError::field("messages", message));
+    }
+    let messages = messages.into_iter().enumerate();
+    let messages = messages.map(|(index, message)| message.into_template_message(index));
+    messages.collect()
+}
+
 // === impl Message ===
 
 impl Message {
@@ -45,7 +62,7 @@ impl Message {
     ///
     /// # Errors
     /// 400 for an unsupported role or part.
-    pub(crate) fn into_template_message(self, index: usize) -> Result<text::Message, ApiError> {
+    fn into_template_message(self, index: usize) -> Result<text::Message, ApiError> {
         let Self {
             role,
             content,

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 const ANY_MODEL: &str = "default";
 
 /// A request; `L` is the type of `logprobs`: a flag in chat, a count in completions.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct OpenAiRequest<L> {
     pub(crate) model: Option<String>,
     pub(crate) messages: Option<Vec<Message>>,

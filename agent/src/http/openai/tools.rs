@@ -2,6 +2,7 @@
 
 use super::OpenAiRequest;
 use crate::http::constraint::Constraint;
+use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::service::answer_forms::{AnswerForms, Toolless};
 use pd_answers::{CallFrame, ToolForm, ToolTypes};
@@ -75,12 +76,13 @@ impl Tools {
     pub(crate) fn take(
         request: &mut OpenAiRequest<bool>,
         forms: &AnswerForms,
+        dialect: Dialect,
     ) -> Result<Option<Self>, ApiError> {
         let offered = request.tools.take().unwrap_or_default();
         let functions = offered.iter().enumerate();
-        let functions = functions.map(|(index, tool)| read(index, tool));
+        let functions = functions.map(|(index, tool)| read(index, tool, dialect));
         let functions = functions.collect::<Result<Vec<Function>, ApiError>>()?;
-        check_names(&functions)?;
+        check_names(&functions, dialect)?;
         let choice = read_choice(request.tool_choice.take(), &functions)?;
         if functions.is_empty() || matches!(choice, Choice::Nothing) {
             return Ok(None);
@@ -94,7 +96,7 @@ impl Tools {
             parallel,
             constraint: match choice {
                 Choice::Call(named) => Some(required(form, named, parallel)?),
-                Choice::Nothing | Choice::AsTheyLike => strict(form, functions)?,
+                Choice::Nothing | Choice::AsTheyLike => strict(form, functions, dialect)?,
             },
         }))
     }
@@ -119,7 +121,11 @@ fn required(
 }
 
 /// Text with calls in it, which keep to the schemas of strict functions; `None` if there is none.
-fn strict(form: ToolForm, functions: Vec<Function>) -> Result<Option<Constraint>, ApiError> {
+fn strict(
+    form: ToolForm,
+    functions: Vec<Function>,
+    dialect: Dialect,
+) -> Result<Option<Constraint>, ApiError> {
     let Some(index) = functions.iter().position(|f| f.strict) else {
         return Ok(None);
     };
@@ -128,7 +134,7 @@ fn strict(form: ToolForm, functions: Vec<Function>) -> Result<Option<Constraint>
         let instead = format!(
             "in the form {form}, calls keep to their schemas only where `tool_choice` requires a call; leave it out"
         );
-        let field = format!("tools[{index}].function.strict");
+        let field = format!("tools[{index}]{}.strict", dialect.function);
         return Err(ApiError::unsupported(&field, &instead));
     };
     Ok(Some(Constraint::of_tags(StructuralTag {
@@ -169,7 +175,7 @@ fn refusal(why: Toolless) -> ApiError {
     ApiError::field("tools", message)
 }
 
-fn read(index: usize, tool: &TemplateValue) -> Result<Function, ApiError> {
+fn read(index: usize, tool: &TemplateValue, dialect: Dialect) -> Result<Function, ApiError> {
     let wrong = |place: &str, message: String| {
         Err(ApiError::field(format!("tools[{index}]{place}"), message))
     };
@@ -197,12 +203,13 @@ fn read(index: usize, tool: &TemplateValue) -> Result<Function, ApiError> {
         let message = format!(
             "a function has a name of 1 to {NAME_BYTES_MAX} bytes, of letters, digits and `_-.:/`"
         );
-        return wrong(".function.name", message);
+        return wrong(&format!("{}.name", dialect.function), message);
     }
     let parameters = &function["parameters"];
     if !parameters.is_object() && !parameters.is_null() {
         let message = "parameters are a JSON schema, an object; leave them out if there are none";
-        return wrong(".function.parameters", message.to_owned());
+        let place = format!("{}.parameters", dialect.function);
+        return wrong(&place, message.to_owned());
     }
     Ok(Function {
         name: name.to_owned(),
@@ -211,13 +218,13 @@ fn read(index: usize, tool: &TemplateValue) -> Result<Function, ApiError> {
     })
 }
 
-fn check_names(functions: &[Function]) -> Result<(), ApiError> {
+fn check_names(functions: &[Function], dialect: Dialect) -> Result<(), ApiError> {
     let mut names = HashSet::new();
     for (index, Function { name, .. }) in functions.iter().enumerate() {
         if !names.insert(name) {
             let message = format!("another tool is named `{name}`, too; give each its own name");
             return Err(ApiError::field(
-                format!("tools[{index}].function.name"),
+                format!("tools[{index}]{}.name", dialect.function),
                 message,
             ));
         }

@@ -4,9 +4,11 @@ use super::*;
 use crate::service::answer_forms::tests::mk_forms;
 use serde_json::json;
 
+const CHAT: Dialect = Dialect::openai("messages", "max_tokens");
+
 fn take(request: Value) -> Result<Option<Tools>, ApiError> {
     let mut request: OpenAiRequest<bool> = serde_json::from_value(request).unwrap();
-    Tools::take(&mut request, &mk_forms())
+    Tools::take(&mut request, &mk_forms(), CHAT)
 }
 
 #[track_caller]
@@ -78,7 +80,7 @@ fn a_choice_that_cannot_be_kept_is_refused() {
 fn a_model_that_cannot_call_is_not_offered_tools() {
     let mut request: OpenAiRequest<bool> =
         serde_json::from_value(json!({"tools": [function("f")]})).unwrap();
-    let why = Tools::take(&mut request, &AnswerForms::default()).unwrap_err();
+    let why = Tools::take(&mut request, &AnswerForms::default(), CHAT).unwrap_err();
     assert_eq!(why.param.as_deref(), Some("tools"));
     assert!(why.message.contains("--chat-template"), "{}", why.message);
     assert!(
@@ -137,6 +139,6 @@ fn a_form_without_json_cannot_require_calls() {
     };
     let why = required(ToolForm::Qwen3Coder, vec![f()], true).unwrap_err();
     assert_eq!(why.param.as_deref(), Some("tool_choice"));
-    let why = strict(ToolForm::Llama3, vec![f()]).unwrap_err();
+    let why = strict(ToolForm::Llama3, vec![f()], CHAT).unwrap_err();
     assert_eq!(why.param.as_deref(), Some("tools[0].function.strict"));
 }
