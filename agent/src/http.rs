@@ -41,10 +41,13 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>) -> Router {
         peers_only: app.peers.identity().is_some(),
         key,
     };
+    let stored_response = get(openai::responses::stored).delete(openai::responses::stored);
     let flush_cache = get(admin::flush_cache).post(admin::flush_cache);
     let generating = Router::new()
         .route("/v1/chat/completions", post(openai::chat::chat_completions))
         .route("/v1/completions", post(openai::completions::completions))
+        .route("/v1/responses", post(openai::responses::responses))
+        .route("/v1/responses/{id}", stored_response)
         .route(
             "/generate",
             post(generate::generate).put(generate::generate),

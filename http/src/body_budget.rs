@@ -60,5 +60,16 @@ impl BodyBudget {
     }
 }
 
+// === impl BodyShare ===
+
+impl BodyShare {
+    /// What `len` bytes hold, or all if it is less; the rest stays.
+    #[must_use]
+    pub fn split_off(&mut self, len: usize) -> Self {
+        let held = self.0.as_mut();
+        Self(held.and_then(|held| held.split((len / PIECE_BYTES).min(held.num_permits()))))
+    }
+}
+
 #[cfg(test)]
 mod tests;

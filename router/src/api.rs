@@ -19,9 +19,12 @@ use std::sync::Arc;
 
 /// The API of `router`.
 pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
+    let stored_response = get(generation::stored_response).delete(generation::stored_response);
     axum::Router::new()
         .route("/v1/chat/completions", post(generation::chat_completions))
         .route("/v1/completions", post(generation::completions))
+        .route("/v1/responses", post(generation::responses))
+        .route("/v1/responses/{id}", stored_response)
         .route("/generate", post(generation::generate))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*model}", get(models::get))

@@ -79,6 +79,11 @@ fn check_pair(request: &ClientRequest, route: &Route) -> Result<(), ApiError> {
                        /v1/chat/completions";
         return Err(ApiError::invalid(StatusCode::NOT_FOUND, message));
     }
+    if request.api == Api::Responses {
+        let message = "the workers of this model are a pair of vLLM's, which hand KV over for completions and chats only: \
+                       use /v1/chat/completions";
+        return Err(ApiError::invalid(StatusCode::NOT_FOUND, message));
+    }
     if request.routing.rooms.get() > 1 {
         // They came up while it waited: it would have been split.
         let message = "the workers of this model came up just now: retry";

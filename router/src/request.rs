@@ -21,6 +21,7 @@ pub(crate) enum Api {
     ChatCompletions,
     Completions,
     Generate,
+    Responses,
 }
 
 /// A client's request, read and understood.
@@ -95,7 +96,7 @@ pub(crate) enum RequestError {
     TooMany { asked: u64 },
 }
 
-/// The fields that are read, of all three APIs, as they stand in the client's bytes.
+/// The fields that are read, of all four APIs, as they stand in the client's bytes.
 #[derive(Default)]
 struct RawFields<'a> {
     model: Option<&'a RawValue>,
@@ -103,6 +104,7 @@ struct RawFields<'a> {
     n: Option<&'a RawValue>,
     prompt: Option<&'a RawValue>,
     messages: Option<&'a RawValue>,
+    input: Option<&'a RawValue>,
     text: Option<&'a RawValue>,
     input_ids: Option<&'a RawValue>,
     sampling_params: Option<&'a RawValue>,
@@ -111,18 +113,25 @@ struct RawFields<'a> {
     logprobs: Option<&'a RawValue>,
     max_tokens: Option<&'a RawValue>,
     max_completion_tokens: Option<&'a RawValue>,
+    max_output_tokens: Option<&'a RawValue>,
 }
 
 // === impl Api ===
 
 impl Api {
-    pub(crate) const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Generate];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::ChatCompletions,
+        Self::Completions,
+        Self::Generate,
+        Self::Responses,
+    ];
 
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::ChatCompletions => "/v1/chat/completions",
             Self::Completions => "/v1/completions",
             Self::Generate => "/generate",
+            Self::Responses => "/v1/responses",
         }
     }
 
@@ -132,6 +141,7 @@ impl Api {
             Self::ChatCompletions => "chat_completions",
             Self::Completions => "completions",
             Self::Generate => "generate",
+            Self::Responses => "responses",
         }
     }
 
@@ -154,6 +164,10 @@ impl RoutingFields {
         let stream: Option<bool> = read(fields.stream, "stream", "must be true or false")?;
         let (prompt, samples) = match api {
             Api::ChatCompletions => (Prompt::messages(fields.messages), fields.samples()?),
+            Api::Responses => (
+                Prompt::messages(fields.input),
+                Samples::openai(None, fields.max_output_tokens)?,
+            ),
             Api::Completions => (Prompt::completions(fields.prompt)?, fields.samples()?),
             Api::Generate => (
                 Prompt::generate(fields.text, fields.input_ids)?,
@@ -207,6 +221,7 @@ impl<'a> RawFields<'a> {
             "n" => ("n", &mut self.n),
             "prompt" => ("prompt", &mut self.prompt),
             "messages" => ("messages", &mut self.messages),
+            "input" => ("input", &mut self.input),
             "text" => ("text", &mut self.text),
             "input_ids" => ("input_ids", &mut self.input_ids),
             "sampling_params" => ("sampling_params", &mut self.sampling_params),
@@ -215,6 +230,7 @@ impl<'a> RawFields<'a> {
             "logprobs" => ("logprobs", &mut self.logprobs),
             "max_tokens" => ("max_tokens", &mut self.max_tokens),
             "max_completion_tokens" => ("max_completion_tokens", &mut self.max_completion_tokens),
+            "max_output_tokens" => ("max_output_tokens", &mut self.max_output_tokens),
             _ => return Ok(()),
         };
         match field.replace(value) {
@@ -238,7 +254,7 @@ impl<'a> RawFields<'a> {
             Api::Completions => {
                 (is_true(self.echo) && is_given(self.logprobs)).then_some(AnswerShape::Completions)
             }
-            Api::ChatCompletions => None,
+            Api::ChatCompletions | Api::Responses => None,
         }
     }
 }

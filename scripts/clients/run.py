@@ -54,6 +54,7 @@ class Client:
 
 CLIENTS = (
     Client("openai", "openai", "openai", "openai_checks.py"),
+    Client("openai-responses", "openai", "openai", "responses_checks.py"),
     Client("langchain", "apps", "langchain-openai", "langchain_checks.py"),
     Client("litellm", "apps", "litellm", "litellm_checks.py"),
     Client("instructor", "apps", "instructor", "instructor_checks.py"),

@@ -7,7 +7,7 @@ use pd_answers::ThoughtFrame;
 use pd_engine::grammar::{Calls, Grammar, GrammarSource, StructuralTag, Tag, Thought};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A constraint, and the field that gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +86,23 @@ impl Constraint {
         Self {
             field: "tools",
             source: GrammarSource::StructuralTag(tags),
+        }
+    }
+
+    /// That answers are JSON objects, as `field` says.
+    pub(crate) fn of_json(field: &'static str) -> Self {
+        Self {
+            field,
+            source: GrammarSource::JsonObject,
+        }
+    }
+
+    /// That answers are JSON of a schema, as `field` says.
+    pub(crate) fn of_schema(field: &'static str, schema: &Map<String, Value>) -> Self {
+        let schema = serde_json::to_string(schema).expect("JSON is written as JSON");
+        Self {
+            field,
+            source: GrammarSource::JsonSchema(schema),
         }
     }
 

@@ -23,6 +23,15 @@ pub(crate) struct Dialect {
 // === impl Dialect ===
 
 impl Dialect {
+    /// OpenAI's dialect of `/v1/responses`, whose tools are flat.
+    pub(crate) const RESPONSES: Self = Self {
+        prompt: "input",
+        max_tokens: "max_output_tokens",
+        min_tokens: "min_tokens",
+        function: "",
+        is_openai: true,
+    };
+
     /// OpenAI's dialect, for a prompt in the field `prompt` and a length in the field `max_tokens`.
     pub(crate) const fn openai(prompt: &'static str, max_tokens: &'static str) -> Self {
         Self {
@@ -136,7 +145,7 @@ impl Dialect {
             "max_tokens" | "max_new_tokens" => self.max_tokens,
             "min_new_tokens" => self.min_tokens,
             "top_logprobs" => match self.prompt {
-                "messages" => "top_logprobs",
+                "messages" | "input" => "top_logprobs",
                 _ if self.is_openai => "logprobs",
                 _ => "top_logprobs_num",
             },

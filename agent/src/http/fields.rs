@@ -13,12 +13,17 @@ pub(crate) enum Scope {
     Chat,
     Completions,
     Generate,
+    Responses,
     /// Objects of `/generate`'s `sampling_params`.
     SamplingParams,
     /// `stream_options` of OpenAI's routes.
     StreamOptions,
     /// Elements of `messages`.
     Message,
+    /// `text` of `/v1/responses`.
+    ResponseText,
+    /// `reasoning` of `/v1/responses`.
+    ResponseReasoning,
 }
 
 /// A row of the table: one field of one or more scopes.
@@ -52,6 +57,8 @@ impl Scope {
             (Self::Generate, "sampling_params") => Some(Self::SamplingParams),
             (Self::Chat | Self::Completions, "stream_options") => Some(Self::StreamOptions),
             (Self::Chat, "messages") => Some(Self::Message),
+            (Self::Responses, "text") => Some(Self::ResponseText),
+            (Self::Responses, "reasoning") => Some(Self::ResponseReasoning),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 use super::body::{Body, parse};
 use super::generate::request::GenerateBody;
 use super::openai::OpenAiRequest;
+use super::openai::responses::ResponsesRequest;
 use super::sampling::Sampling;
 use axum::response::IntoResponse;
 use pd_fuzz::{Memory, fuzz};
@@ -61,6 +62,15 @@ fn request_body() {
                 assert!((1..=128).contains(&choices));
             }
             let _ = Sampling::try_from(&mut chat).map(|sampling| check(&sampling));
+        }
+        if let Some(responses) = read::<ResponsesRequest>(bytes) {
+            match responses.into_chat() {
+                Ok((mut chat, _)) => {
+                    assert!(!chat.messages.is_empty());
+                    let _ = Sampling::try_from(&mut chat.settings).map(|sampling| check(&sampling));
+                }
+                Err(refusal) => assert!(refusal.status.is_client_error()),
+            }
         }
         if let Some(mut completions) = read::<OpenAiRequest<u32>>(bytes) {
             let _ = Sampling::try_from(&mut completions).map(|sampling| check(&sampling));

@@ -1,4 +1,4 @@
-//! OpenAI's two completion APIs, and what they share: request fields, answer heads, finish reasons and usage.
+//! OpenAI's APIs of completions, chats and responses, and what they share: request fields, answer heads, finish reasons and usage.
 
 pub(super) mod chat;
 pub(super) mod completions;
@@ -6,10 +6,11 @@ mod head;
 mod logprob;
 mod message;
 mod request;
+pub(super) mod responses;
 mod tools;
 mod usage;
 
 pub(crate) use head::{FinishBody, Head, MetadataBody};
 pub(crate) use logprob::{TokenTexts, finite, shown};
 pub(crate) use request::{OpenAiRequest, check_rid, choices, parts};
-pub(crate) use usage::{Tally, Usage, UsageEvents};
+pub(crate) use usage::{ResponseUsage, Tally, Usage, UsageEvents};

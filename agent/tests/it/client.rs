@@ -94,12 +94,18 @@ impl Answer {
 impl Events {
     /// The next event's data; `None` at the end of the body.
     pub(crate) async fn next(&mut self) -> Option<String> {
+        Some(self.next_named().await?.1)
+    }
+
+    /// The next event's name, if it has one, and its data; `None` at the end of the body.
+    pub(crate) async fn next_named(&mut self) -> Option<(Option<String>, String)> {
         loop {
             if let Some(end) = self.pending.windows(2).position(|w| w == b"\n\n") {
                 let event: Vec<u8> = self.pending.drain(..end + 2).collect();
                 let event = String::from_utf8(event).unwrap();
-                let data = event.lines().find_map(|line| line.strip_prefix("data: "));
-                return Some(data.expect("an event has data").to_owned());
+                let field = |name| event.lines().find_map(|line| line.strip_prefix(name));
+                let data = field("data: ").expect("an event has data");
+                return Some((field("event: ").map(str::to_owned), data.to_owned()));
             }
             let frame = self.body.frame().await?.unwrap();
             self.pending.extend(frame.into_data().unwrap_or_default());

@@ -20,4 +20,5 @@ mod logs;
 mod model_files;
 mod peers;
 mod refusals;
+mod responses;
 mod start;

@@ -14,6 +14,7 @@ struct Case {
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
+const RESPONSES: &str = "/v1/responses";
 
 const fn case(
     path: &'static str,
@@ -94,6 +95,17 @@ const CASES: &[Case] = &[
     case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function", "function": {"name": "f"}}]}"#, "does not take tools", Some("tools")),
     case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "modalities": ["text", "audio"]}"#, "text only", Some("modalities")),
     case(CHAT, br#"{"messages": [{"role": "user", "content": "a"}], "continue_final_message": true, "add_generation_prompt": true}"#, "set one of them", Some("continue_final_message")),
+    case(RESPONSES, b"{}", "`input` is missing or empty", Some("input")),
+    case(RESPONSES, br#"{"input": 5}"#, "input is a string, or a list of items", Some("input")),
+    case(RESPONSES, br#"{"input": "a", "previous_response_id": "resp_1"}"#, "send the whole conversation", Some("previous_response_id")),
+    case(RESPONSES, br#"{"input": "a", "background": true}"#, "not supported", Some("background")),
+    case(RESPONSES, br#"{"input": "a", "max_tokens": 3}"#, "give it as `max_output_tokens`", Some("max_tokens")),
+    case(RESPONSES, br#"{"input": "a", "max_output_tokens": 0}"#, "max_output_tokens is 0", Some("max_output_tokens")),
+    case(RESPONSES, br#"{"input": "a", "temperature": -1}"#, "temperature is -1", Some("temperature")),
+    case(RESPONSES, br#"{"input": "a", "tools": [{"type": "web_search"}]}"#, "`web_search` are not supported", Some("tools[0].type")),
+    case(RESPONSES, br#"{"input": "a", "tools": [{"type": "function", "name": "f g"}]}"#, "a function has a name", Some("tools[0].name")),
+    case(RESPONSES, br#"{"input": "a", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "thing"}}}}"#, "the JSON schema cannot constrain an answer", Some("text.format")),
+    case(RESPONSES, br#"{"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "x"}]}]}"#, "this model reads text only", Some("input[0].content[0].type")),
     case("/generate", br#"{"text": "a", "lora_path": "x"}"#, "no adapter is loaded", Some("lora_path")),
     case("/generate", br#"{"text": "a", "sampling_params": {"max_tokens": 4}}"#, "did you mean `max_new_tokens`?", Some("sampling_params.max_tokens")),
     case(TEXT, br#"{"prompt": "a", "n": 0}"#, "`n` is 0", Some("n")),

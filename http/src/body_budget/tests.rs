@@ -17,3 +17,26 @@ fn bodies_share_what_there_is_and_give_it_back() {
     drop(other);
     assert_eq!(budget.pieces.available_permits(), 4);
 }
+
+#[test]
+fn a_part_of_a_share_is_held_by_itself() {
+    let budget = BodyBudget::new(4 * PIECE_BYTES);
+    let mut share = BodyShare::default();
+    assert_eq!(
+        share
+            .split_off(PIECE_BYTES)
+            .0
+            .map(|held| held.num_permits()),
+        None
+    );
+    budget.grow(&mut share, 3 * PIECE_BYTES).unwrap();
+    let held = share.split_off(PIECE_BYTES + 1);
+    drop(share);
+    assert_eq!(budget.pieces.available_permits(), 3);
+    let mut held = held;
+    let all = held.split_off(9 * PIECE_BYTES);
+    drop(held);
+    assert_eq!(budget.pieces.available_permits(), 3);
+    drop(all);
+    assert_eq!(budget.pieces.available_permits(), 4);
+}

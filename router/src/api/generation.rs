@@ -1,5 +1,5 @@
-//! `/v1/chat/completions`, `/v1/completions` and `/generate`: read the routing fields, dispatch,
-//! relay.
+//! `/v1/chat/completions`, `/v1/completions`, `/v1/responses` and `/generate`: read the routing
+//! fields, dispatch, relay.
 
 use super::body;
 use crate::clock::{self, Instant, timeout_at};
@@ -11,7 +11,7 @@ use crate::request::{Api, ClientRequest, RoutingFields};
 use crate::router::Router;
 use crate::split;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::StatusCode;
@@ -30,6 +30,18 @@ pub(super) async fn chat_completions(
 
 pub(super) async fn completions(State(router): State<Arc<Router>>, request: Request) -> Response {
     serve(&router, Api::Completions, request).await
+}
+
+pub(super) async fn responses(State(router): State<Arc<Router>>, request: Request) -> Response {
+    serve(&router, Api::Responses, request).await
+}
+
+/// A response by its id: workers store none.
+pub(super) async fn stored_response(Path(id): Path<String>) -> ApiError {
+    let message = format!(
+        "there is no response `{id}` here: none is stored; keep what POST /v1/responses answers, and send it as `input`"
+    );
+    ApiError::invalid(StatusCode::NOT_FOUND, message).code("response_not_found")
 }
 
 pub(super) async fn generate(State(router): State<Arc<Router>>, request: Request) -> Response {

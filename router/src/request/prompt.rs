@@ -38,7 +38,7 @@ impl Prompt {
         }
     }
 
-    /// Chat messages: always one prompt.
+    /// Messages of a chat, or the input of a response: always one prompt.
     pub(super) fn messages(raw: Option<&RawValue>) -> Self {
         raw.map_or_else(Self::one, Self::text)
     }

@@ -13,10 +13,11 @@ fn rooms(api: Api, body: &str) -> RoomCount {
 
 #[test]
 fn each_choice_and_each_item_has_a_room() {
-    use Api::{ChatCompletions, Completions, Generate};
+    use Api::{ChatCompletions, Completions, Generate, Responses};
     use RoomCount::{Many, One};
     assert_eq!(rooms(ChatCompletions, r#"{"messages":[{},{}]}"#), One);
     assert_eq!(rooms(ChatCompletions, r#"{"n":3}"#), Many(3));
+    assert_eq!(rooms(Responses, r#"{"input":["a","b"],"n":3}"#), One);
     assert_eq!(rooms(Completions, r#"{"prompt":"a"}"#), One);
     assert_eq!(rooms(Completions, r#"{"prompt":["a"]}"#), Many(1));
     assert_eq!(rooms(Completions, r#"{"prompt":["a","b"],"n":2}"#), Many(4));
@@ -40,6 +41,8 @@ fn token_ids_are_counted_and_text_is_estimated() {
     let tokens = |api, body: &str| parse(api, body).unwrap().prompt_tokens;
     assert_eq!(tokens(Api::Completions, r#"{"prompt":[[1,2,3],[4]]}"#), 4);
     assert_eq!(tokens(Api::Generate, r#"{"input_ids":[5, 6]}"#), 2);
+    let input = format!(r#"{{"input":"{}"}}"#, "x".repeat(400));
+    assert_eq!(tokens(Api::Responses, &input), 101);
     let text = format!(r#"{{"prompt":"{}"}}"#, "x".repeat(400));
     assert_eq!(tokens(Api::Completions, &text), 101);
 }
@@ -122,7 +125,7 @@ fn a_completion_has_them_with_an_echo_only() {
 proptest! {
     #[test]
     fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-        for api in [Api::ChatCompletions, Api::Completions, Api::Generate] {
+        for api in Api::ALL {
             let _ = RoutingFields::parse(api, &bytes);
         }
     }
@@ -131,9 +134,9 @@ proptest! {
     fn no_shape_of_prompt_makes_the_parser_panic(
         value in r#"[{}\[\]:,"a-c0-9 .e-]{0,30}"#,
     ) {
-        for key in ["prompt", "text", "input_ids", "sampling_params", "n", "messages"] {
+        for key in ["prompt", "text", "input_ids", "sampling_params", "n", "messages", "input"] {
             let body = format!("{{\"{key}\":{value}}}");
-            for api in [Api::ChatCompletions, Api::Completions, Api::Generate] {
+            for api in Api::ALL {
                 let _ = RoutingFields::parse(api, body.as_bytes());
             }
         }

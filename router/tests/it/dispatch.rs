@@ -35,6 +35,28 @@ async fn both_legs_get_the_clients_bytes_and_one_room() {
 }
 
 #[tokio::test]
+async fn a_response_is_dispatched_as_a_chat_is() {
+    let pair = Pair::start("").await;
+    pair.decode
+        .answer(Answer::Json(r#"{"id":"resp_1"}"#.to_owned()));
+    let body = r#"{"input":["a","b"],"n":2}"#;
+    let reply = pair.running.client.post("/v1/responses", body).await;
+    assert_eq!((reply.status(), reply.text()), (200, r#"{"id":"resp_1"}"#));
+    let (prefill, decode) = (&pair.prefill.asked()[0], &pair.decode.asked()[0]);
+    assert_eq!(prefill.body, decode.body);
+    assert_eq!(prefill.path, "/v1/responses");
+    assert!(pair.decode.asked_json(0)["bootstrap_room"].is_u64());
+    let reply = pair.running.client.get("/v1/responses/resp_1").await;
+    assert_eq!(reply.status(), 404);
+    assert!(
+        reply.text().contains("response_not_found"),
+        "{}",
+        reply.text()
+    );
+    pair.running.until_idle().await;
+}
+
+#[tokio::test]
 async fn a_batch_has_a_room_for_each_answer() {
     let pair = Pair::start("").await;
     let body = r#"{"prompt":["a","b"],"n":2}"#;

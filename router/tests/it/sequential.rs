@@ -211,7 +211,7 @@ async fn workers_of_different_engines_are_no_pair() {
 }
 
 #[tokio::test]
-async fn generate_is_refused_in_words() {
+async fn generate_and_responses_are_refused_in_words() {
     let pair = VllmPair::start("").await;
     let reply = pair
         .running
@@ -220,6 +220,14 @@ async fn generate_is_refused_in_words() {
         .await;
     assert_eq!(reply.status(), 404);
     assert!(reply.text().contains("/v1/completions"), "{}", reply.text());
+    let asked = r#"{"input":"a"}"#;
+    let reply = pair.running.client.post("/v1/responses", asked).await;
+    assert_eq!(reply.status(), 404);
+    assert!(
+        reply.text().contains("/v1/chat/completions"),
+        "{}",
+        reply.text()
+    );
     assert_eq!(pair.prefill.counts().asked, 0);
 }
 

@@ -3,6 +3,7 @@
 
 mod engine;
 mod openai;
+mod responses;
 mod sampling;
 
 use super::{Field, Scope};
@@ -12,6 +13,7 @@ pub(super) const GROUPS: &[&[Field]] = &[
     sampling::FIELDS,
     engine::FIELDS,
     engine::PLUMBING,
+    responses::FIELDS,
 ];
 
 const CHAT: &[Scope] = &[Scope::Chat];
@@ -21,6 +23,25 @@ const GENERATE: &[Scope] = &[Scope::Generate];
 const PARAMS: &[Scope] = &[Scope::SamplingParams];
 const ROUTES: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::Generate];
 const SAMPLING: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::SamplingParams];
+/// What routes that draw tokens have alike.
+const DRAWN: &[Scope] = &[
+    Scope::Chat,
+    Scope::Completions,
+    Scope::Responses,
+    Scope::SamplingParams,
+];
+const SEEDED: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::Responses];
+/// What the router writes.
+const ROUTED: &[Scope] = &[
+    Scope::Chat,
+    Scope::Completions,
+    Scope::Responses,
+    Scope::Generate,
+];
+const TEMPLATED: &[Scope] = &[Scope::Chat, Scope::Responses];
+const RESPONSES: &[Scope] = &[Scope::Responses];
+const RESPONSE_TEXT: &[Scope] = &[Scope::ResponseText];
+const RESPONSE_REASONING: &[Scope] = &[Scope::ResponseReasoning];
 const STREAM_OPTIONS: &[Scope] = &[Scope::StreamOptions];
 const MESSAGE: &[Scope] = &[Scope::Message];
 

@@ -5,15 +5,19 @@ use crate::http::body::{Body, parse};
 use crate::http::error::ApiError;
 use crate::http::generate::request::GenerateBody;
 use crate::http::openai::OpenAiRequest;
+use crate::http::openai::responses::ResponsesRequest;
 use std::fmt::Write as _;
 
-const SCOPES: [Scope; 6] = [
+const SCOPES: [Scope; 9] = [
     Scope::Chat,
     Scope::Completions,
     Scope::Generate,
     Scope::SamplingParams,
     Scope::StreamOptions,
     Scope::Message,
+    Scope::Responses,
+    Scope::ResponseText,
+    Scope::ResponseReasoning,
 ];
 
 /// Names of fields, one per line, below a line with their source.
@@ -57,13 +61,32 @@ const SCHEMAS: &[(Scope, &str)] = &[
         Scope::Message,
         include_str!("../testdata/sglang-messages.txt"),
     ),
+    (
+        Scope::Responses,
+        include_str!("../testdata/openai-responses.txt"),
+    ),
+    (
+        Scope::ResponseText,
+        include_str!("../testdata/openai-response-text.txt"),
+    ),
+    (
+        Scope::ResponseReasoning,
+        include_str!("../testdata/openai-response-reasoning.txt"),
+    ),
 ];
 
 /// The response of the route of `scope` to a body with `field`, and the field's path.
 fn ask(scope: Scope, field: &str, value: &str) -> (String, Result<(), ApiError>) {
     let object = format!(r#"{{"{field}": {value}}}"#);
     let (path, body) = match scope {
-        Scope::Chat | Scope::Completions | Scope::Generate => (field.to_owned(), object),
+        Scope::Chat | Scope::Completions | Scope::Generate | Scope::Responses => {
+            (field.to_owned(), object)
+        }
+        Scope::ResponseText => (format!("text.{field}"), format!(r#"{{"text": {object}}}"#)),
+        Scope::ResponseReasoning => (
+            format!("reasoning.{field}"),
+            format!(r#"{{"reasoning": {object}}}"#),
+        ),
         Scope::SamplingParams => (
             format!("sampling_params.{field}"),
             format!(r#"{{"sampling_params": {object}}}"#),
@@ -80,6 +103,9 @@ fn ask(scope: Scope, field: &str, value: &str) -> (String, Result<(), ApiError>)
     let outcome = match scope {
         Scope::Completions => reads::<OpenAiRequest<u32>>(&body),
         Scope::Generate | Scope::SamplingParams => reads::<GenerateBody>(&body),
+        Scope::Responses | Scope::ResponseText | Scope::ResponseReasoning => {
+            reads::<ResponsesRequest>(&body)
+        }
         Scope::Chat | Scope::StreamOptions | Scope::Message => reads::<OpenAiRequest<bool>>(&body),
     };
     (path, outcome)
@@ -240,5 +266,8 @@ fn place(scope: Scope) -> &'static str {
         Scope::SamplingParams => "sampling_params",
         Scope::StreamOptions => "stream_options",
         Scope::Message => "messages[]",
+        Scope::Responses => "responses",
+        Scope::ResponseText => "text",
+        Scope::ResponseReasoning => "reasoning",
     }
 }

@@ -12,12 +12,17 @@ use crate::http::error::ApiError;
 use crate::http::sse;
 use crate::service::App;
 use answer::{Answered, ChatAnswer, ChatCompletion};
-use asked::{ChatAsked, ChatStarted};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use events::ChatEvents;
 use std::sync::Arc;
+
+pub(crate) use answer::ContentLogprob;
+pub(crate) use asked::{ChatAsked, ChatStarted};
+#[cfg(test)]
+pub(crate) use reader::tests::mk_reader;
+pub(crate) use reader::{ChatPart, ChoiceReader};
 
 pub(crate) async fn chat_completions(
     State(app): State<Arc<App>>,

@@ -65,6 +65,16 @@ enum Choice {
     Call(Vec<Function>),
 }
 
+// === impl ToolChoice ===
+
+impl ToolChoice {
+    pub(crate) fn named(name: String) -> Self {
+        Self::Named(NamedTool {
+            function: NamedFunction { name },
+        })
+    }
+}
+
 // === impl Tools ===
 
 impl Tools {

@@ -1,4 +1,4 @@
-//! Token counts of an answer, updated while it is generated, in OpenAI's shape.
+//! Token counts of an answer, updated while it is generated, in OpenAI's shapes.
 
 use crate::http::choice::Delta;
 use crate::http::token_stream::Answer;
@@ -23,6 +23,23 @@ struct PromptTokensDetails {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct CompletionTokensDetails {
     reasoning_tokens: usize,
+}
+
+/// The same in the shape of responses.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct ResponseUsage {
+    input_tokens: usize,
+    input_tokens_details: InputTokensDetails,
+    output_tokens: usize,
+    output_tokens_details: CompletionTokensDetails,
+    total_tokens: usize,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct InputTokensDetails {
+    cached_tokens: usize,
+    /// Tokens that were cached for a price: none.
+    cache_write_tokens: usize,
 }
 
 /// Counts a request's tokens. A prompt counts once, however many choices it has.
@@ -52,6 +69,23 @@ impl UsageEvents {
     pub(crate) fn of(self, given: Option<Usage>, tally: &Tally) -> Option<Option<Usage>> {
         let usage = given.or_else(|| self.each.then(|| tally.usage()));
         (self.last || self.each).then_some(usage)
+    }
+}
+
+// === impl ResponseUsage ===
+
+impl From<Usage> for ResponseUsage {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input_tokens: usage.prompt_tokens,
+            input_tokens_details: InputTokensDetails {
+                cached_tokens: usage.prompt_tokens_details.cached_tokens,
+                cache_write_tokens: 0,
+            },
+            output_tokens: usage.completion_tokens,
+            output_tokens_details: usage.completion_tokens_details,
+            total_tokens: usage.total_tokens,
+        }
     }
 }
 

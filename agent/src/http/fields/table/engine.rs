@@ -2,7 +2,7 @@
 //! return, and the plumbing between their processes.
 
 use super::super::{Field, harmless, honoured, refused, refused_unless};
-use super::{CHAT, COMPLETIONS, GENERATE, OPENAI, ROUTES, TEXT_ONLY};
+use super::{CHAT, COMPLETIONS, GENERATE, OPENAI, ROUTED, ROUTES, TEMPLATED, TEXT_ONLY};
 
 const ONE_MODEL: &str = "no adapter is loaded; leave it out, or serve the merged model";
 const SESSIONLESS: &str = "no session is kept; send the whole prompt";
@@ -22,10 +22,10 @@ pub(super) const FIELDS: &[Field] = &[
     honoured(GENERATE, "return_text_in_logprobs"),
     honoured(GENERATE, "stream"),
     honoured(ROUTES, "rid"),
-    honoured(ROUTES, "bootstrap_host"),
-    honoured(ROUTES, "bootstrap_port"),
-    honoured(ROUTES, "bootstrap_room"),
-    honoured(CHAT, "chat_template_kwargs"),
+    honoured(ROUTED, "bootstrap_host"),
+    honoured(ROUTED, "bootstrap_port"),
+    honoured(ROUTED, "bootstrap_room"),
+    honoured(TEMPLATED, "chat_template_kwargs"),
     honoured(CHAT, "continue_final_message"),
     honoured(CHAT, "add_generation_prompt"),
     honoured(OPENAI, "add_special_tokens"),

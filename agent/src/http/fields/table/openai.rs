@@ -1,26 +1,29 @@
 //! Fields of OpenAI's own schemas, their messages and stream options included.
 
 use super::super::{Field, harmless, honoured, refused, refused_unless};
-use super::{CHAT, COMPLETIONS, MESSAGE, OPENAI, SAMPLING, STREAM_OPTIONS, TEXT_ONLY};
+use super::{
+    CHAT, COMPLETIONS, DRAWN, MESSAGE, OPENAI, SAMPLING, SEEDED, STREAM_OPTIONS, TEMPLATED,
+    TEXT_ONLY,
+};
 
 pub(super) const FIELDS: &[Field] = &[
-    honoured(OPENAI, "model"),
+    honoured(SEEDED, "model"),
     honoured(CHAT, "messages"),
     honoured(COMPLETIONS, "prompt"),
     honoured(OPENAI, "max_tokens"),
     honoured(OPENAI, "max_completion_tokens"),
     honoured(OPENAI, "logprobs"),
-    honoured(CHAT, "top_logprobs"),
-    honoured(OPENAI, "stream"),
+    honoured(TEMPLATED, "top_logprobs"),
+    honoured(SEEDED, "stream"),
     honoured(OPENAI, "stream_options"),
-    honoured(OPENAI, "seed"),
+    honoured(SEEDED, "seed"),
     honoured(SAMPLING, "n"),
-    honoured(SAMPLING, "temperature"),
-    honoured(SAMPLING, "top_p"),
-    honoured(SAMPLING, "frequency_penalty"),
-    honoured(SAMPLING, "presence_penalty"),
+    honoured(DRAWN, "temperature"),
+    honoured(DRAWN, "top_p"),
+    honoured(DRAWN, "frequency_penalty"),
+    honoured(DRAWN, "presence_penalty"),
     honoured(SAMPLING, "logit_bias"),
-    honoured(SAMPLING, "stop"),
+    honoured(DRAWN, "stop"),
     honoured(COMPLETIONS, "best_of"),
     honoured(COMPLETIONS, "echo"),
     refused(
@@ -40,9 +43,9 @@ pub(super) const FIELDS: &[Field] = &[
         "suffix",
         "the model continues a prompt only; leave it out",
     ),
-    honoured(CHAT, "tools"),
-    honoured(CHAT, "tool_choice"),
-    honoured(CHAT, "parallel_tool_calls"),
+    honoured(TEMPLATED, "tools"),
+    honoured(TEMPLATED, "tool_choice"),
+    honoured(TEMPLATED, "parallel_tool_calls"),
     refused(CHAT, "functions", "give them as `tools`"),
     refused_unless(
         &[r#""none""#, r#""auto""#],
@@ -66,7 +69,7 @@ pub(super) const FIELDS: &[Field] = &[
         "this server searches nothing; leave it out",
     ),
     refused(
-        CHAT,
+        TEMPLATED,
         "moderation",
         "answers are not moderated; leave it out",
     ),
@@ -81,25 +84,29 @@ pub(super) const FIELDS: &[Field] = &[
         "prediction",
         "may make an answer faster, never another",
     ),
-    harmless(CHAT, "prompt_cache_key", "prefixes are cached without one"),
     harmless(
-        CHAT,
+        TEMPLATED,
+        "prompt_cache_key",
+        "prefixes are cached without one",
+    ),
+    harmless(
+        TEMPLATED,
         "prompt_cache_options",
         "prefixes are cached as memory allows",
     ),
     harmless(
-        CHAT,
+        TEMPLATED,
         "prompt_cache_retention",
         "prefixes are cached as memory allows",
     ),
-    harmless(CHAT, "service_tier", "there is one tier"),
+    harmless(TEMPLATED, "service_tier", "there is one tier"),
     harmless(
         OPENAI,
         "user",
         "names the client's user, for the provider's own records",
     ),
     harmless(
-        CHAT,
+        TEMPLATED,
         "safety_identifier",
         "names the client's user, for the provider's own records",
     ),

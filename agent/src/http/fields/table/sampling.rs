@@ -1,7 +1,7 @@
 //! How tokens are sampled and when answers end, beyond OpenAI: SGLang's fields and vLLM's.
 
 use super::super::{Field, Scope, harmless, honoured, refused, refused_unless};
-use super::{CHAT, GENERATE, OPENAI, PARAMS, ROUTES, SAMPLING};
+use super::{CHAT, DRAWN, GENERATE, OPENAI, PARAMS, ROUTES, SAMPLING};
 
 const INTERNAL: &str = "SGLang's server sets it for itself; leave it out";
 const DRAWS_ALONE: &str = "tokens are drawn one by one; leave it out";
@@ -9,11 +9,11 @@ const DRAWS_ALONE: &str = "tokens are drawn one by one; leave it out";
 const GRAMMARS: &[Scope] = &[Scope::Chat, Scope::Completions, Scope::SamplingParams];
 
 pub(super) const FIELDS: &[Field] = &[
-    honoured(SAMPLING, "top_k"),
-    honoured(SAMPLING, "min_p"),
-    honoured(SAMPLING, "repetition_penalty"),
+    honoured(DRAWN, "top_k"),
+    honoured(DRAWN, "min_p"),
+    honoured(DRAWN, "repetition_penalty"),
     honoured(SAMPLING, "stop_token_ids"),
-    honoured(SAMPLING, "ignore_eos"),
+    honoured(DRAWN, "ignore_eos"),
     honoured(SAMPLING, "skip_special_tokens"),
     honoured(SAMPLING, "no_stop_trim"),
     honoured(OPENAI, "include_stop_str_in_output"),

@@ -84,14 +84,14 @@ pub(crate) struct Logprobs {
     refusal: Option<Vec<ContentLogprob>>,
 }
 
-#[derive(Debug, Serialize)]
-struct ContentLogprob {
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ContentLogprob {
     #[serde(flatten)]
     token: TokenBody,
     top_logprobs: Vec<TokenBody>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct TokenBody {
     token: String,
     logprob: f32,
@@ -228,7 +228,7 @@ impl Logprobs {
 // === impl ContentLogprob ===
 
 impl ContentLogprob {
-    fn new(texts: &TokenTexts, token: &TokenLogprob) -> Self {
+    pub(crate) fn new(texts: &TokenTexts, token: &TokenLogprob) -> Self {
         let body = |id, logprob| TokenBody {
             token: texts.text(id),
             logprob: finite(logprob),

@@ -40,6 +40,7 @@ pub(crate) struct ChatStarted {
     pub(crate) generation: TokenStream,
     /// Whether the answer is sent as it is made.
     pub(crate) streams: bool,
+    pub(crate) sampling: Arc<Sampling>,
 }
 
 // === impl ChatAsked ===
@@ -88,10 +89,11 @@ impl ChatAsked {
         drop(share);
         let head = Head::new(app, id_prefix, request.rid.take())?;
         let tally = Tally::new(&[input_ids.len()], choices);
+        let sampling = Arc::new(sampling);
         let item = Item {
             rid: head.id.clone(),
             input_ids,
-            sampling: Arc::new(sampling),
+            sampling: Arc::clone(&sampling),
             logprobs,
             grammar,
         };
@@ -106,6 +108,7 @@ impl ChatAsked {
             generation: TokenStream::start(service, parts, dialect).await?,
             // Prefill answers with one token, after its transfer: there is nothing to stream.
             streams: request.stream == Some(true) && app.role != Role::Prefill,
+            sampling,
         })
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct ChoiceReader {
 pub(crate) struct Read {
     pub(crate) parts: Vec<ChatPart>,
     pub(crate) reasoning_tokens: usize,
+    /// Which of its tokens are neither of reasoning nor behind the beginning of a call.
+    pub(crate) text_tokens: Vec<usize>,
 }
 
 // === impl ReasoningShown ===
@@ -114,10 +116,14 @@ impl ChoiceReader {
         for (token, text) in delta.texts.iter().enumerate() {
             let was_reasoning = self.answer.is_reasoning();
             self.answer.push(text, &mut pieces);
+            if token >= delta.token_ids.len() {
+                continue;
+            }
             // The marks around reasoning are part of it.
-            let is_token = token < delta.token_ids.len();
-            if is_token && (was_reasoning || self.answer.is_reasoning()) {
+            if was_reasoning || self.answer.is_reasoning() {
                 read.reasoning_tokens += 1;
+            } else if !self.has_called() && !pieces.iter().any(is_call) {
+                read.text_tokens.push(token);
             }
         }
         if delta.finish.is_some() {
@@ -175,6 +181,13 @@ impl ChoiceReader {
                 more,
             }),
         }
+    }
+}
+
+fn is_call(piece: &Piece) -> bool {
+    match piece {
+        Piece::Call { .. } => true,
+        Piece::Reasoning(_) | Piece::Text(_) | Piece::Arguments(_) => false,
     }
 }
 
