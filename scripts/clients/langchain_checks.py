@@ -5,7 +5,7 @@ import asyncio
 import openai
 from harness import MODEL, QUESTION, TOO_LONG, check, frees_the_worker, main, refused
 from langchain_core.exceptions import ContextOverflowError
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAI
 from pydantic import BaseModel
 
@@ -115,6 +115,21 @@ def a_required_tool(server):
         streamed = part if streamed is None else streamed + part
     assert streamed.tool_calls[0]["args"] == call["args"], streamed
     return call["args"]["name"]
+
+
+@check
+def responses(server):
+    """The same by OpenAI's newer API: text, streams, schemas, and a tool with its output in the next turn."""
+    model = server.chat(max_tokens=200, use_responses_api=True)
+    one = model.invoke(QUESTION)
+    assert one.usage_metadata["output_tokens"] > 0, one
+    parts = list(model.stream(QUESTION))
+    assert len(parts) > 2 and "".join(part.text for part in parts) == one.text
+    city = model.with_structured_output(City, method="json_schema").invoke(QUESTION).name
+    called = model.bind_tools([City], tool_choice="any", parallel_tool_calls=False).invoke(QUESTION)
+    [call] = called.tool_calls
+    history = [HumanMessage(QUESTION), called, ToolMessage("Noted.", tool_call_id=call["id"])]
+    return one.text, city, call["args"]["name"], model.bind_tools([City]).invoke(history).text or "a call"
 
 
 @check

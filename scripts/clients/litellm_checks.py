@@ -71,6 +71,18 @@ def completions(server):
 
 
 @check
+def responses(server):
+    settings = server.settings()
+    settings["max_output_tokens"] = settings.pop("max_tokens")
+    answer = litellm.responses(input=MESSAGES, **settings)
+    text = "".join(part.text for item in answer.output for part in item.content)
+    assert text == server.chat().choices[0].message.content, answer
+    events = list(litellm.responses(input=MESSAGES, stream=True, **settings))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == text
+    return text
+
+
+@check
 def wrong_model(server):
     for provider in ("openai", "hosted_vllm"):
         refused(litellm.NotFoundError, lambda: server.chat(model="other", provider=provider))

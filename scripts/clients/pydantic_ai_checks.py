@@ -6,7 +6,7 @@ from harness import MODEL, QUESTION, TOO_LONG, check, main, refused
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 
@@ -19,10 +19,10 @@ class Server:
     def __init__(self, url):
         self.base_url = f"{url}/v1"
 
-    def agent(self, name=MODEL, **extra):
+    def agent(self, name=MODEL, api=OpenAIChatModel, **extra):
         provider = OpenAIProvider(base_url=self.base_url, api_key="none")
         settings = ModelSettings(temperature=0, max_tokens=16)
-        model = OpenAIChatModel(name, provider=provider, settings=settings)
+        model = api(name, provider=provider, settings=settings)
         return Agent(model, retries=0, **extra)
 
 
@@ -73,6 +73,28 @@ def structured_output(server):
         for way in ways
     ]
     return [city.name for city in cities]
+
+
+@check
+def responses(server):
+    """The same by OpenAI's newer API, whose items are the history of the next turn."""
+    settings = ModelSettings(temperature=0, max_tokens=200)
+    agent = server.agent(api=OpenAIResponsesModel, instructions="Be brief.")
+    first = agent.run_sync("Say hello.", model_settings=settings)
+    second = agent.run_sync("Again.", message_history=first.all_messages(), model_settings=settings)
+    assert second.usage.input_tokens > first.usage.total_tokens, "the first turn is not in it"
+
+    async def ask():
+        async with agent.run_stream("Say hello.", model_settings=settings) as answer:
+            return [part async for part in answer.stream_text(delta=True, debounce_by=None)]
+
+    parts = asyncio.run(ask())
+    assert len(parts) > 1 and "".join(parts).strip() == first.output.strip(), parts
+    cities = [
+        server.agent(api=OpenAIResponsesModel, output_type=way(City)).run_sync(QUESTION, model_settings=settings).output
+        for way in (ToolOutput, NativeOutput)
+    ]
+    return [first.output, second.output, *(city.name for city in cities)]
 
 
 main(Server)

@@ -249,6 +249,56 @@ async fn a_call_is_an_item_whole_streamed_and_by_a_pair() {
     );
 }
 
+/// One whose answers begin in reasoning, which the history shows again.
+const THINKING: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n\
+    {% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n\
+    {% endfor %}<|im_start|>assistant\n{% if enable_thinking %}<think>\n{% endif %}";
+
+#[tokio::test]
+async fn reasoning_is_an_item_that_may_be_sent_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let template = folder.path().join("thinking.jinja");
+    std::fs::write(&template, THINKING).unwrap();
+    let agent = Agent::start(&["--chat-template", template.to_str().unwrap()]).await;
+    let asked = json!({"reasoning": {"effort": "low", "summary": "auto"}});
+    let url = agent.url(PATH);
+    let answer = agent.client.post(&url, &ask(asked.clone())).await.ok();
+    let item = &answer["output"][0];
+    assert_eq!(
+        (&item["type"], &item["summary"]),
+        (&json!("reasoning"), &json!([]))
+    );
+    assert_eq!(item["content"][0]["type"], "reasoning_text");
+    let details = &answer["usage"]["output_tokens_details"];
+    assert_eq!(details["reasoning_tokens"], 12);
+    assert_eq!(
+        answer["reasoning"],
+        json!({"effort": "low", "summary": null})
+    );
+    let events = stream(&agent, ask(asked)).await;
+    let expected = [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "reasoning_text.delta",
+        "reasoning_text.done",
+        "content_part.done",
+        "output_item.done",
+        "incomplete",
+    ];
+    assert_eq!(names(&events), expected);
+    let text = item["content"][0]["text"].as_str().unwrap();
+    assert_eq!(deltas(&events, "response.reasoning_text.delta"), text);
+
+    let said = json!({"role": "assistant", "content": "So."});
+    let input = |items: &[&Value]| ask(json!({"input": items, "max_output_tokens": 1}));
+    let with = agent.client.post(&url, &input(&[item, &said])).await.ok();
+    let without = agent.client.post(&url, &input(&[&said])).await.ok();
+    let tokens = |answer: &Value| answer["usage"]["input_tokens"].as_u64().unwrap();
+    assert!(tokens(&with) > tokens(&without) + 8);
+}
+
 #[tokio::test]
 async fn nothing_is_stored() {
     let agent = Agent::start(&[]).await;

@@ -48,7 +48,12 @@ async fn probes_and_scrapers_need_no_key_and_all_else_does() {
     ] {
         assert_eq!(running.client.get(path).await.status(), 401, "{path}");
     }
-    for path in ["/v1/chat/completions", "/v1/completions", "/generate"] {
+    for path in [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/generate",
+    ] {
         let refused = running.client.post(path, "{}").await;
         assert_eq!(refused.status(), 401, "{path}");
     }

@@ -88,6 +88,20 @@ main((url) => new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 }
     return zone;
   },
 
+  async responses(client) {
+    const ask = { model: MODEL, input: MESSAGES, temperature: 0, max_output_tokens: 16 };
+    const answer = await client.responses.create(ask);
+    assert.equal(answer.output_text, text(await chat(client)));
+    const stream = client.responses.stream(ask);
+    const parts = [];
+    for await (const event of stream) if (event.type === "response.output_text.delta") parts.push(event.delta);
+    assert.equal(parts.join(""), answer.output_text);
+    assert.equal((await stream.finalResponse()).output_text, answer.output_text);
+    const why = await refused(OpenAI.BadRequestError, () => client.responses.create({ ...ask, previous_response_id: "resp_1" }));
+    assert.equal(why.param, "previous_response_id");
+    return answer.output_text;
+  },
+
   async a_stream_that_is_left(client) {
     const stream = await chat(client, { stream: true, max_tokens: 4000, ignore_eos: true });
     await stream[Symbol.asyncIterator]().next();

@@ -101,8 +101,14 @@ impl Conversation {
                 "type": "function",
                 "function": {"name": name, "arguments": arguments},
             })),
-            Item::FunctionCallOutput { call_id, text } => {
-                self.say("tool", text, [("tool_call_id", call_id.into())]);
+            Item::FunctionCallOutput {
+                call_id,
+                name,
+                text,
+            } => {
+                let name = name.map_or(TemplateValue::from(()), TemplateValue::from);
+                let fields = [("tool_call_id", call_id.into()), ("name", name)];
+                self.say("tool", text, fields);
             }
         }
     }

@@ -22,6 +22,8 @@ pub(super) enum Item {
     },
     FunctionCallOutput {
         call_id: String,
+        /// The function's.
+        name: Option<String>,
         text: String,
     },
 }
@@ -58,6 +60,7 @@ impl Item {
                 item.check(&["type", "id", "status", "call_id", "name", "output"])?;
                 Ok(Self::FunctionCallOutput {
                     call_id: item.required("call_id")?,
+                    name: item.text("name")?.map(str::to_owned),
                     text: item.content("output")?,
                 })
             }

@@ -46,6 +46,7 @@ fn what_an_assistant_thought_said_and_called_is_one_message() {
         })
     };
     let output = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": id});
+    let named = json!({"type": "function_call_output", "call_id": "b", "name": "tide", "output": [{"type": "input_text", "text": "b"}]});
     let user = json!({"role": "user", "content": "When?"});
     let items = [
         user,
@@ -54,7 +55,7 @@ fn what_an_assistant_thought_said_and_called_is_one_message() {
         call("a"),
         call("b"),
         output("a"),
-        output("b"),
+        named,
         call("c"),
     ];
     let function = json!({"name": "tide", "arguments": {"harbour": "Cork"}});
@@ -66,7 +67,7 @@ fn what_an_assistant_thought_said_and_called_is_one_message() {
             "tool_calls": [called("a"), called("b")],
         },
         {"role": "tool", "content": "a", "tool_call_id": "a"},
-        {"role": "tool", "content": "b", "tool_call_id": "b"},
+        {"role": "tool", "content": "b", "tool_call_id": "b", "name": "tide"},
         {"role": "assistant", "content": "", "tool_calls": [called("c")]},
     ]);
     assert_eq!(read(json!(items)).unwrap(), expected);
