@@ -79,6 +79,7 @@ fn name(route: &str) -> &'static str {
     match route {
         "/v1/chat/completions" => "/v1/chat/completions",
         "/v1/completions" => "/v1/completions",
+        "/v1/responses" => "/v1/responses",
         "/generate" => "/generate",
         _ => "generate",
     }
