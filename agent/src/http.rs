@@ -23,6 +23,7 @@ mod server_info;
 mod sse;
 mod stop_string_filter;
 mod token_stream;
+mod tokenize;
 mod traced;
 
 use crate::service::App;
@@ -32,7 +33,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use error::ApiError;
 use http::{Method, StatusCode, Uri};
-use pd_protocol::Secret;
+use pd_protocol::{Secret, unserved};
 use std::sync::Arc;
 
 /// Routes for clients and routers.
@@ -55,6 +56,10 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>) -> Router {
         .route_layer(from_fn_with_state(Arc::clone(&app), traced::trace));
     Router::new()
         .merge(generating)
+        .route("/tokenize", post(tokenize::tokenize))
+        .route("/v1/tokenize", post(tokenize::tokenize))
+        .route("/detokenize", post(tokenize::detokenize))
+        .route("/v1/detokenize", post(tokenize::detokenize))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::one))
         .route("/health", get(health::health))
@@ -65,7 +70,7 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>) -> Router {
         .route("/get_server_info", get(server_info::server))
         .route("/metrics", get(metrics::scrape))
         .route("/flush_cache", flush_cache)
-        .fallback(unknown_path)
+        .fallback(unserved_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(access, auth::api))
         .layer(from_fn_with_state(Arc::clone(&app), metrics::count))
@@ -86,6 +91,12 @@ pub(crate) fn admin_api(app: Arc<App>, token: Option<Secret>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(token, auth::admin))
         .with_state(app)
+}
+
+async fn unserved_path(uri: Uri) -> ApiError {
+    let path = uri.path();
+    let message = format!("there is no {path} here: {}", unserved::why_not(path));
+    ApiError::new(StatusCode::NOT_FOUND, message).with_code("unknown_path")
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

@@ -9,7 +9,10 @@ use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
 use answer_forms::AnswerForms;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
 use pd_engine::engine::EngineHandle;
+use pd_engine::sample::stop_regex::StopRegex;
 use pd_engine::text::{EncodeError, TextLength};
 use pd_http::BodyBudget;
 use pd_identity::Peers;
@@ -21,6 +24,9 @@ use text_threads::TextThreads;
 
 /// Longest text that is tokenised on an HTTP thread; it takes about a millisecond.
 const SHORT_TEXT_BYTES: usize = 4096;
+
+/// Of the budget of texts, for compiling expressions: classes of all letters take some MiB before they prove too large.
+const STOP_REGEX_BUDGET: usize = 256 << 10;
 
 /// A model that answers.
 #[derive(Debug)]
@@ -98,30 +104,48 @@ impl Service {
         dialect: Dialect,
     ) -> Result<Vec<Vec<u32>>, ApiError> {
         let context_length = self.engine.info().context_length;
-        let refused = |why: EncodeError| dialect.untokenised(&why, context_length);
+        let encoded = self
+            .encode_up_to(context_length as usize, texts, add_special_tokens)
+            .await?;
+        encoded.map_err(|why| dialect.untokenised(&why, context_length))
+    }
+
+    /// As [`Self::encode`], for texts of `max_tokens` tokens.
+    ///
+    /// # Errors
+    /// 500 when a job panics.
+    pub(crate) async fn encode_up_to(
+        &self,
+        max_tokens: usize,
+        texts: Vec<String>,
+        add_special_tokens: bool,
+    ) -> Result<Result<Vec<Vec<u32>>, EncodeError>, ApiError> {
         let bytes: usize = texts.iter().map(String::len).sum();
         if bytes <= SHORT_TEXT_BYTES {
             let encode = |text: &String| self.engine.tokenizer().encode(text, add_special_tokens);
-            return texts.iter().map(|t| encode(t).map_err(refused)).collect();
+            return Ok(texts.iter().map(encode).collect());
         }
         let mut encoded = Vec::with_capacity(texts.len());
         for text in texts {
             let ids = self
-                .encode_on_text_threads(text.into(), add_special_tokens)
+                .encode_on_text_threads(max_tokens, text.into(), add_special_tokens)
                 .await?;
-            encoded.push(ids.map_err(refused)?);
+            match ids {
+                Ok(ids) => encoded.push(ids),
+                Err(why) => return Ok(Err(why)),
+            }
         }
-        Ok(encoded)
+        Ok(Ok(encoded))
     }
 
     /// The ids of one text, computed on the text threads: measured piece by piece until
-    /// it is known that its ids fit the context, then tokenised whole.
+    /// it is known that its ids are at most `max_tokens`, then tokenised whole.
     async fn encode_on_text_threads(
         &self,
+        max_tokens: usize,
         text: Arc<str>,
         add_special_tokens: bool,
     ) -> Result<Result<Vec<u32>, EncodeError>, ApiError> {
-        let max_tokens = self.engine.info().context_length as usize;
         let tokenizer = self.engine.tokenizer();
         let mut length = match TextLength::new(tokenizer, Arc::clone(&text), max_tokens) {
             Ok(length) => length,
@@ -146,6 +170,38 @@ impl Service {
                 tokenizer.encode_unless(cancelled, &text, add_special_tokens)
             })
             .await
+    }
+
+    /// Expressions behind whose match an answer ends, compiled off the HTTP threads.
+    ///
+    /// # Errors
+    /// 400 with what is wrong, and where.
+    pub(crate) async fn stop_regex(&self, patterns: &[String]) -> Result<StopRegex, ApiError> {
+        if patterns.is_empty() {
+            return Ok(StopRegex::default());
+        }
+        let patterns = patterns.to_vec();
+        let compile = move |_: &_| StopRegex::new(patterns);
+        let compiled = self.text_threads.run(STOP_REGEX_BUDGET, compile).await?;
+        compiled.map_err(|why| ApiError::field(why.param, why.to_string()))
+    }
+
+    /// The answer whose JSON `write` makes of `tokens` tokens: off the HTTP threads if they are many.
+    ///
+    /// # Errors
+    /// 500 when `write` panics.
+    pub(crate) async fn write(
+        &self,
+        tokens: usize,
+        write: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let json = if tokens <= SHORT_TEXT_BYTES {
+            write()
+        } else {
+            let bytes = tokens.saturating_mul(self.engine.tokenizer().longest_token_bytes());
+            self.text_threads.run(bytes, |_| write()).await?
+        };
+        Ok(([(CONTENT_TYPE, "application/json")], json).into_response())
     }
 
     /// The text of every part's prompt, item-major.

@@ -19,6 +19,7 @@ pub mod sockets;
 pub mod timeline;
 pub mod trace_event;
 pub mod transport;
+pub mod unserved;
 pub mod workers;
 
 pub use backoff::Backoff;

@@ -4,6 +4,7 @@ mod body;
 mod generation;
 mod health;
 mod models;
+mod tokens;
 mod worker_queries;
 
 use crate::cors::cors;
@@ -15,6 +16,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use http::header::{CONNECTION, HeaderValue};
 use http::{Method, StatusCode, Uri};
+use pd_protocol::unserved;
 use std::sync::Arc;
 
 /// The API of `router`.
@@ -26,6 +28,10 @@ pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
         .route("/v1/responses", post(generation::responses))
         .route("/v1/responses/{id}", stored_response)
         .route("/generate", post(generation::generate))
+        .route("/tokenize", post(tokens::relay))
+        .route("/v1/tokenize", post(tokens::relay))
+        .route("/detokenize", post(tokens::relay))
+        .route("/v1/detokenize", post(tokens::relay))
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*model}", get(models::get))
         .route("/health", get(health::live))
@@ -41,7 +47,7 @@ pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
             get(worker_queries::flush_cache).post(worker_queries::flush_cache),
         )
         .route("/metrics", get(health::metrics))
-        .fallback(not_found)
+        .fallback(unserved_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(map_response_with_state(
             Arc::clone(&router),
@@ -66,6 +72,15 @@ pub(crate) fn metrics_routes(router: Arc<Router>) -> axum::Router {
         .route("/metrics", get(health::metrics))
         .fallback(not_found)
         .with_state(router)
+}
+
+async fn unserved_path(method: Method, uri: Uri) -> ApiError {
+    let path = uri.path();
+    let message = format!(
+        "there is no {method} {path} here: {}",
+        unserved::why_not(path)
+    );
+    ApiError::invalid(StatusCode::NOT_FOUND, message).code("unknown_path")
 }
 
 pub(crate) async fn not_found(method: Method, uri: Uri) -> ApiError {

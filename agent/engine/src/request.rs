@@ -81,6 +81,12 @@ pub enum StopMatch {
     Token(u32),
     /// One of `stop`: the answer's text ends before it.
     Text(String),
+    /// One of `stop_regex`: the answer's text ends behind what it matched.
+    Pattern {
+        regex: String,
+        /// Bytes of the last token's text behind that.
+        surplus_bytes: usize,
+    },
 }
 
 /// Why a request was refused; it had no effect.

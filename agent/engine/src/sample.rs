@@ -2,6 +2,7 @@
 //! sampling itself.
 
 pub mod params;
+pub mod stop_regex;
 
 pub(crate) mod penalties;
 pub(crate) mod stop;

@@ -101,10 +101,17 @@ impl Choice {
             _ => token_ids,
         };
         let decoded = shown.iter().map(|&id| self.detokenizer.push(id));
-        let mut texts: Vec<String> = decoded.map(|text| self.text.push(&text)).collect();
+        let mut decoded: Vec<String> = decoded.collect();
+        let surplus = finish.and_then(Finish::surplus_bytes);
+        if let (Some(surplus), Some(last)) = (surplus, decoded.last_mut()) {
+            last.truncate(last.len() - surplus);
+        }
+        let mut texts: Vec<String> = decoded.iter().map(|text| self.text.push(text)).collect();
         if let Some(finish) = finish {
+            // Of a character behind a match there may be a part.
             let held = self.detokenizer.finish();
-            texts.push(self.text.finish(&held, finish.matched_text()));
+            let held = if surplus.is_none() { held.as_str() } else { "" };
+            texts.push(self.text.finish(held, finish.matched_text()));
         }
         texts
     }
@@ -126,7 +133,7 @@ impl Finish {
     fn matched_text(&self) -> Option<&str> {
         match self {
             Self::Stop(StopMatch::Text(text)) => Some(text),
-            Self::Stop(StopMatch::Token(_)) | Self::Length => None,
+            Self::Stop(StopMatch::Token(_) | StopMatch::Pattern { .. }) | Self::Length => None,
         }
     }
 
@@ -134,7 +141,15 @@ impl Finish {
     pub(crate) fn matched_token(&self) -> Option<u32> {
         match self {
             Self::Stop(StopMatch::Token(id)) => Some(*id),
-            Self::Stop(StopMatch::Text(_)) | Self::Length => None,
+            Self::Stop(StopMatch::Text(_) | StopMatch::Pattern { .. }) | Self::Length => None,
+        }
+    }
+
+    /// What the last token adds behind the match that ended the answer.
+    fn surplus_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Stop(StopMatch::Pattern { surplus_bytes, .. }) => Some(*surplus_bytes),
+            Self::Stop(StopMatch::Text(_) | StopMatch::Token(_)) | Self::Length => None,
         }
     }
 }

@@ -24,6 +24,10 @@ pub(crate) enum Scope {
     ResponseText,
     /// `reasoning` of `/v1/responses`.
     ResponseReasoning,
+    /// `/tokenize`.
+    Tokenize,
+    /// `/detokenize`.
+    Detokenize,
 }
 
 /// A row of the table: one field of one or more scopes.
@@ -56,9 +60,9 @@ impl Scope {
         match (self, field) {
             (Self::Generate, "sampling_params") => Some(Self::SamplingParams),
             (Self::Chat | Self::Completions, "stream_options") => Some(Self::StreamOptions),
-            (Self::Chat, "messages") => Some(Self::Message),
             (Self::Responses, "text") => Some(Self::ResponseText),
             (Self::Responses, "reasoning") => Some(Self::ResponseReasoning),
+            (Self::Chat | Self::Tokenize, "messages") => Some(Self::Message),
             _ => None,
         }
     }

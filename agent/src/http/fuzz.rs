@@ -1,4 +1,4 @@
-//! Any body at any generation route: refused with words that a client can read, or sampling parameters that the engine
+//! Any body at any route that takes one: refused with words that a client can read, or sampling parameters that the engine
 //! checks.
 
 use super::body::{Body, parse};
@@ -6,6 +6,7 @@ use super::generate::request::GenerateBody;
 use super::openai::OpenAiRequest;
 use super::openai::responses::ResponsesRequest;
 use super::sampling::Sampling;
+use super::tokenize::{DetokenizeBody, TokenizeBody};
 use axum::response::IntoResponse;
 use pd_fuzz::{Memory, fuzz};
 use pd_protocol::Role;
@@ -72,6 +73,8 @@ fn request_body() {
                 Err(refusal) => assert!(refusal.status.is_client_error()),
             }
         }
+        let _ = read::<TokenizeBody>(bytes);
+        let _ = read::<DetokenizeBody>(bytes);
         if let Some(mut completions) = read::<OpenAiRequest<u32>>(bytes) {
             let _ = Sampling::try_from(&mut completions).map(|sampling| check(&sampling));
         }

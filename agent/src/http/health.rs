@@ -44,6 +44,7 @@ fn probe(role: Role) -> Part {
     let sampling = Sampling {
         params,
         default_max_new_tokens: None,
+        stop_regex: Vec::new(),
         no_stop_trim: false,
     };
     Part {

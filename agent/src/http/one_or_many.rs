@@ -1,5 +1,6 @@
 //! A JSON value that clients send alone or as a list.
 
+use serde::Serialize;
 use serde::de::value::{
     BoolDeserializer, F64Deserializer, I64Deserializer, StrDeserializer, U64Deserializer,
     UnitDeserializer,
@@ -10,7 +11,8 @@ use std::marker::PhantomData;
 
 /// One value, or a list of values. Unlike an untagged enum it keeps the error message of the inner
 /// type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub(crate) enum OneOrMany<T> {
     One(T),
     Many(Vec<T>),

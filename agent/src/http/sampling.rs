@@ -5,6 +5,7 @@ use super::constraint::{Constraint, Given, JsonText};
 use super::error::ApiError;
 use super::one_or_many::OneOrMany;
 use pd_engine::sample::params::SamplingParams;
+use pd_engine::sample::stop_regex::StopRegex;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub(crate) struct Sampling {
     /// Used if `params` has no `max_new_tokens`, as far as the context allows; `None`: only the
     /// context ends the answer.
     pub(crate) default_max_new_tokens: Option<u32>,
+    /// Expressions behind whose match the answer ends, to be compiled.
+    pub(crate) stop_regex: Vec<String>,
     /// Whether the stop string or id that ended the answer stays in it.
     pub(crate) no_stop_trim: bool,
 }
@@ -35,6 +38,7 @@ pub(crate) struct SamplingBody {
     presence_penalty: Option<f32>,
     repetition_penalty: Option<f32>,
     stop: Option<OneOrMany<String>>,
+    stop_regex: Option<OneOrMany<String>>,
     stop_token_ids: Option<Vec<u32>>,
     ignore_eos: Option<bool>,
     skip_special_tokens: Option<bool>,
@@ -101,6 +105,7 @@ impl TryFrom<SamplingBody> for Sampling {
                     .repetition_penalty
                     .unwrap_or(defaults.repetition_penalty),
                 stop: body.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+                stop_regex: StopRegex::default(),
                 stop_token_ids: body.stop_token_ids.unwrap_or_default(),
                 ignore_eos: body.ignore_eos.unwrap_or(defaults.ignore_eos),
                 logit_bias: logit_bias(body.logit_bias)?,
@@ -109,6 +114,7 @@ impl TryFrom<SamplingBody> for Sampling {
                 shown_special_ids: Vec::new(),
             },
             default_max_new_tokens: Some(GENERATE_MAX_NEW_TOKENS),
+            stop_regex: body.stop_regex.map(OneOrMany::into_vec).unwrap_or_default(),
             no_stop_trim: body.no_stop_trim.unwrap_or(false),
         })
     }

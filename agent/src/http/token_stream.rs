@@ -11,6 +11,7 @@ use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{Stream, StreamExt};
 use pd_engine::engine::{GenerateRequest, LogprobOptions, TokenLogprob};
 use pd_engine::grammar::Grammar;
+use pd_engine::sample::stop_regex::StopRegex;
 use pd_protocol::workers::BootstrapFields;
 use std::sync::Arc;
 
@@ -68,8 +69,9 @@ impl TokenStream {
     ) -> Result<Self, ApiError> {
         let count = parts.len();
         let mut rest = SelectAll::new();
-        for (index, part) in parts.into_iter().enumerate() {
-            let choice = submit(service, part, dialect)?;
+        let stops = stops(service, &parts).await?;
+        for (index, (part, stops)) in parts.into_iter().zip(stops).enumerate() {
+            let choice = submit(service, part, stops, dialect)?;
             let deltas = stream::unfold(choice, move |mut choice| async move {
                 let delta = choice.next().await?;
                 Some(((index, delta), choice))
@@ -158,7 +160,29 @@ impl Answer {
     }
 }
 
-fn submit(service: &Service, part: Part, dialect: Dialect) -> Result<Choice, ApiError> {
+/// The compiled expressions of each part; parts that share their parameters share them.
+async fn stops(service: &Service, parts: &[Part]) -> Result<Vec<StopRegex>, ApiError> {
+    let mut stops: Vec<StopRegex> = Vec::with_capacity(parts.len());
+    for (index, part) in parts.iter().enumerate() {
+        let sampling = &part.item.sampling;
+        let before = index
+            .checked_sub(1)
+            .map(|before| &parts[before].item.sampling);
+        let is_shared = before.is_some_and(|before| Arc::ptr_eq(before, sampling));
+        stops.push(match stops.last().filter(|_| is_shared) {
+            Some(shared) => shared.clone(),
+            None => service.stop_regex(&sampling.stop_regex).await?,
+        });
+    }
+    Ok(stops)
+}
+
+fn submit(
+    service: &Service,
+    part: Part,
+    stops: StopRegex,
+    dialect: Dialect,
+) -> Result<Choice, ApiError> {
     let Part {
         item,
         bootstrap,
@@ -168,9 +192,10 @@ fn submit(service: &Service, part: Part, dialect: Dialect) -> Result<Choice, Api
         traced::has_room(bootstrap.bootstrap_room);
     }
     let context_length = service.engine.info().context_length;
-    let sampling = item
+    let mut sampling = item
         .sampling
         .for_prompt(item.input_ids.len(), context_length);
+    sampling.stop_regex = stops;
     let max_new_tokens = sampling.max_new_tokens.unwrap_or(1);
     let submitted = service.engine.submit(GenerateRequest {
         rid: item.rid.clone(),

@@ -144,3 +144,39 @@ async fn a_stream_has_the_same_texts() {
     );
     assert_eq!(events.last().unwrap()["usage"]["completion_tokens"], 16);
 }
+
+#[tokio::test]
+async fn each_event_may_carry_the_usage_so_far() {
+    let agent = Agent::start(&[]).await;
+    let chat = json!({"messages": [{"role": "user", "content": "the sea"}]});
+    for (path, prompt) in [
+        (PATH, json!({"prompt": "the sea"})),
+        ("/v1/chat/completions", chat),
+    ] {
+        let mut body = json!({
+            "temperature": 0, "max_tokens": 8, "ignore_eos": true, "stream": true,
+            "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+        });
+        let fields = body.as_object_mut().unwrap();
+        fields.extend(prompt.as_object().unwrap().clone());
+        let mut stream = agent.client.stream(&agent.url(path), &body).await;
+        let usages: Vec<Value> = stream
+            .all()
+            .await
+            .iter()
+            .map(|e| e["usage"].clone())
+            .collect();
+        let counts = usages
+            .iter()
+            .map(|u| u["completion_tokens"].as_u64().unwrap());
+        assert!(counts.is_sorted() && usages.len() > 2, "{usages:?}");
+        let last = usages.last().unwrap();
+        assert_eq!(last["completion_tokens"], 8);
+        for usage in &usages {
+            assert_eq!(usage["prompt_tokens"], last["prompt_tokens"]);
+            let sum = usage["prompt_tokens"].as_u64().unwrap()
+                + usage["completion_tokens"].as_u64().unwrap();
+            assert_eq!(usage["total_tokens"], sum);
+        }
+    }
+}

@@ -22,3 +22,5 @@ mod peers;
 mod refusals;
 mod responses;
 mod start;
+mod stops;
+mod tokenize;

@@ -139,7 +139,8 @@ const CASES: &[Case] = &[
         path: "/v1/embeddings",
         body: b"{}",
         status: 404,
-        says: "there is no /v1/embeddings here",
+        says: "there is no /v1/embeddings here: models here generate text, and no embeddings, scores or classes; served are \
+               /v1/chat/completions, /v1/completions, /generate, /tokenize, /detokenize and /v1/models",
         param: None,
     },
 ];

@@ -53,6 +53,8 @@ async fn probes_and_scrapers_need_no_key_and_all_else_does() {
         "/v1/completions",
         "/v1/responses",
         "/generate",
+        "/tokenize",
+        "/v1/detokenize",
     ] {
         let refused = running.client.post(path, "{}").await;
         assert_eq!(refused.status(), 401, "{path}");

@@ -64,7 +64,12 @@ async fn an_unknown_path_or_method_is_answered_with_an_error_object() {
     let reply = running.client.post("/v1/embeddings", "{}").await;
     assert_eq!(
         (reply.status(), reply.error()),
-        (404, "there is no POST /v1/embeddings here".to_owned())
+        (
+            404,
+            "there is no POST /v1/embeddings here: models here generate text, and no embeddings, scores or classes; served \
+             are /v1/chat/completions, /v1/completions, /generate, /tokenize, /detokenize and /v1/models"
+                .to_owned()
+        )
     );
     let reply = running.client.get("/generate").await;
     assert_eq!(

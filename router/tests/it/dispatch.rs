@@ -222,6 +222,35 @@ async fn questions_go_to_the_workers() {
 }
 
 #[tokio::test]
+async fn any_worker_of_the_model_tokenises() {
+    let pair = Pair::start("").await;
+    let client = &pair.running.client;
+    let answer = r#"{"tokens":[1],"count":1}"#;
+    for worker in [&pair.prefill, &pair.decode] {
+        worker.answer(Answer::Json(answer.to_owned()));
+    }
+    let body = r#"{"model": "m", "prompt": "a"}"#;
+    for path in ["/tokenize", "/v1/tokenize", "/detokenize", "/v1/detokenize"] {
+        let reply = client.post(path, body).await;
+        assert_eq!((reply.status(), reply.text()), (200, answer));
+    }
+    let asked = [pair.prefill.asked(), pair.decode.asked()].concat();
+    assert_eq!(asked.len(), 4);
+    let as_all_engines_do = |path: &str| ["/tokenize", "/detokenize"].contains(&path);
+    for asked in &asked {
+        assert!(asked.body == body && as_all_engines_do(&asked.path));
+    }
+    for worker in [&pair.prefill, &pair.decode] {
+        worker.answer(Answer::Status(400, r#"{"error":{}}"#.to_owned()));
+    }
+    let refused = client.post("/tokenize", "no JSON").await;
+    assert_eq!((refused.status(), refused.text()), (400, r#"{"error":{}}"#));
+    let unknown = client.post("/tokenize", r#"{"model": "other"}"#).await;
+    assert_eq!(unknown.status(), 404);
+    assert_eq!(unknown.json()["error"]["code"], "model_not_found");
+}
+
+#[tokio::test]
 async fn workers_are_reached_by_name() {
     let worker = Mock::start(Role::Unified).await;
     let running = Running::start(config(""), &[]).await;

@@ -1,6 +1,7 @@
 //! `SamplingParams`: how a request's tokens are sampled and when it ends. Invalid values are
 //! refused here, by name, before anything is queued.
 
+use super::stop_regex::StopRegex;
 use serde::{Deserialize, Serialize};
 
 /// SGLang's `SamplingParams`. Defaults are SGLang's.
@@ -22,6 +23,9 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     pub repetition_penalty: f32,
     pub stop: Vec<String>,
+    /// Not part of a record of the request: a replay ends where the answer ended.
+    #[serde(skip)]
+    pub stop_regex: StopRegex,
     pub stop_token_ids: Vec<u32>,
     /// Special tokens produce no text, neither in the answer nor for stop strings.
     pub skip_special_tokens: bool,
@@ -69,6 +73,7 @@ impl Default for SamplingParams {
             presence_penalty: 0.0,
             repetition_penalty: 1.0,
             stop: Vec::new(),
+            stop_regex: StopRegex::default(),
             stop_token_ids: Vec::new(),
             skip_special_tokens: true,
             shown_special_ids: Vec::new(),

@@ -1,9 +1,10 @@
-//! When an answer ends: end ids, stop ids, stop strings; its length is the request's to bound. Stop
-//! strings may begin in one token and end in another, so the text that could still become one is
-//! kept. The agent's `StopStringFilter` cuts the answer's text before the stop string found here.
+//! When an answer ends: end ids, stop ids, stop strings and expressions; its length is the request's to
+//! bound. Stop strings may begin in one token and end in another, so the text that could still become one
+//! is kept. The agent's `StopStringFilter` cuts the answer's text before the stop string found here.
 
 use crate::request::{FinishReason, StopMatch};
 use crate::sample::params::SamplingParams;
+use crate::sample::stop_regex::{RegexMatch, RegexMatcher};
 
 /// Finds, of several strings, the one that is complete first in text that arrives in pieces, and
 /// the longest of those that are complete simultaneously: the cuts do not affect the result.
@@ -25,9 +26,10 @@ pub(crate) struct StopChecker {
     text: Option<StopText>,
 }
 
-/// Stop strings, with the detokenizer that turns tokens into text.
+/// Stop strings and expressions, with the detokenizer that turns tokens into text.
 struct StopText {
     matcher: StopMatcher,
+    regex: Option<RegexMatcher>,
     detokenize: Detokenize,
 }
 
@@ -86,14 +88,16 @@ impl StopMatcher {
 // === impl StopChecker ===
 
 impl StopChecker {
-    /// `detokenize` is only used by requests with stop strings.
+    /// `detokenize` is only used by requests with stop strings or expressions.
     pub(crate) fn new(
         params: &SamplingParams,
         end_ids: &[u32],
         detokenize: impl FnOnce() -> Detokenize,
     ) -> Self {
-        let text = (!params.stop.is_empty()).then(|| StopText {
+        let regex = params.stop_regex.matcher();
+        let text = (regex.is_some() || !params.stop.is_empty()).then(|| StopText {
             matcher: StopMatcher::new(params.stop.clone()),
+            regex,
             detokenize: detokenize(),
         });
         let (end_ids, ignored_ids) = if params.ignore_eos {
@@ -131,12 +135,34 @@ impl StopChecker {
                 matched: StopMatch::Token(token),
             });
         }
-        let StopText {
-            matcher,
-            detokenize,
-        } = self.text.as_mut()?;
-        let matched = StopMatch::Text(matcher.push(&detokenize(token))?);
+        let matched = self.text.as_mut()?.push(token)?;
         Some(FinishReason::Stop { matched })
+    }
+}
+
+// === impl StopText ===
+
+impl StopText {
+    /// What ends the answer in the text that `token` adds.
+    fn push(&mut self, token: u32) -> Option<StopMatch> {
+        let piece = (self.detokenize)(token);
+        let Some(regex) = &mut self.regex else {
+            return self.matcher.push(&piece).map(StopMatch::Text);
+        };
+        // The first of all to be complete, and of those together the string.
+        for (at, next) in piece.char_indices() {
+            let end = at + next.len_utf8();
+            if let Some(stop) = self.matcher.push(&piece[at..end]) {
+                return Some(StopMatch::Text(stop));
+            }
+            if let Some(RegexMatch { pattern, has_last }) = regex.push(next) {
+                return Some(StopMatch::Pattern {
+                    regex: pattern,
+                    surplus_bytes: piece.len() - if has_last { end } else { at },
+                });
+            }
+        }
+        None
     }
 }
 

@@ -194,6 +194,11 @@ impl Tokenizer {
         self.token_bytes.get(id).to_vec()
     }
 
+    /// `id` as the vocabulary writes it; empty for an id outside it.
+    pub fn spelling(&self, id: u32) -> String {
+        self.encoder.id_to_token(id).unwrap_or_default()
+    }
+
     /// Bytes of the longest token.
     pub fn longest_token_bytes(&self) -> usize {
         self.token_bytes.longest()

@@ -5,6 +5,7 @@ mod engine;
 mod openai;
 mod responses;
 mod sampling;
+mod tokenize;
 
 use super::{Field, Scope};
 
@@ -14,6 +15,7 @@ pub(super) const GROUPS: &[&[Field]] = &[
     engine::FIELDS,
     engine::PLUMBING,
     responses::FIELDS,
+    tokenize::FIELDS,
 ];
 
 const CHAT: &[Scope] = &[Scope::Chat];

@@ -6,9 +6,10 @@ use crate::http::error::ApiError;
 use crate::http::generate::request::GenerateBody;
 use crate::http::openai::OpenAiRequest;
 use crate::http::openai::responses::ResponsesRequest;
+use crate::http::tokenize::{DetokenizeBody, TokenizeBody};
 use std::fmt::Write as _;
 
-const SCOPES: [Scope; 9] = [
+const SCOPES: [Scope; 11] = [
     Scope::Chat,
     Scope::Completions,
     Scope::Generate,
@@ -18,6 +19,8 @@ const SCOPES: [Scope; 9] = [
     Scope::Responses,
     Scope::ResponseText,
     Scope::ResponseReasoning,
+    Scope::Tokenize,
+    Scope::Detokenize,
 ];
 
 /// Names of fields, one per line, below a line with their source.
@@ -73,20 +76,39 @@ const SCHEMAS: &[(Scope, &str)] = &[
         Scope::ResponseReasoning,
         include_str!("../testdata/openai-response-reasoning.txt"),
     ),
+    (
+        Scope::Tokenize,
+        include_str!("../testdata/sglang-tokenize.txt"),
+    ),
+    (
+        Scope::Tokenize,
+        include_str!("../testdata/vllm-tokenize.txt"),
+    ),
+    (
+        Scope::Detokenize,
+        include_str!("../testdata/sglang-detokenize.txt"),
+    ),
+    (
+        Scope::Detokenize,
+        include_str!("../testdata/vllm-detokenize.txt"),
+    ),
 ];
 
 /// The response of the route of `scope` to a body with `field`, and the field's path.
 fn ask(scope: Scope, field: &str, value: &str) -> (String, Result<(), ApiError>) {
     let object = format!(r#"{{"{field}": {value}}}"#);
     let (path, body) = match scope {
-        Scope::Chat | Scope::Completions | Scope::Generate | Scope::Responses => {
-            (field.to_owned(), object)
-        }
         Scope::ResponseText => (format!("text.{field}"), format!(r#"{{"text": {object}}}"#)),
         Scope::ResponseReasoning => (
             format!("reasoning.{field}"),
             format!(r#"{{"reasoning": {object}}}"#),
         ),
+        Scope::Chat
+        | Scope::Completions
+        | Scope::Generate
+        | Scope::Responses
+        | Scope::Tokenize
+        | Scope::Detokenize => (field.to_owned(), object),
         Scope::SamplingParams => (
             format!("sampling_params.{field}"),
             format!(r#"{{"sampling_params": {object}}}"#),
@@ -106,6 +128,8 @@ fn ask(scope: Scope, field: &str, value: &str) -> (String, Result<(), ApiError>)
         Scope::Responses | Scope::ResponseText | Scope::ResponseReasoning => {
             reads::<ResponsesRequest>(&body)
         }
+        Scope::Tokenize => reads::<TokenizeBody>(&body),
+        Scope::Detokenize => reads::<DetokenizeBody>(&body),
         Scope::Chat | Scope::StreamOptions | Scope::Message => reads::<OpenAiRequest<bool>>(&body),
     };
     (path, outcome)
@@ -235,9 +259,9 @@ fn the_field_that_others_go_with_is_named() {
 
 #[test]
 fn a_field_of_one_element_is_named_with_its_index() {
-    let body = r#"{"sampling_params": [{}, {"stop_regex": "a+"}], "lora_path": "x"}"#;
+    let body = r#"{"sampling_params": [{}, {"watermark": "a+"}], "lora_path": "x"}"#;
     let why = reads::<GenerateBody>(body).unwrap_err();
-    assert_eq!(why.param.as_deref(), Some("sampling_params[1].stop_regex"));
+    assert_eq!(why.param.as_deref(), Some("sampling_params[1].watermark"));
 }
 
 #[test]
@@ -269,5 +293,7 @@ fn place(scope: Scope) -> &'static str {
         Scope::Responses => "responses",
         Scope::ResponseText => "text",
         Scope::ResponseReasoning => "reasoning",
+        Scope::Tokenize => "/tokenize",
+        Scope::Detokenize => "/detokenize",
     }
 }

@@ -111,9 +111,11 @@ impl FinishReason {
             Finish::Stop(StopMatch::Token(id)) => Self::Stop {
                 matched: Matched::Token(*id),
             },
-            Finish::Stop(StopMatch::Text(text)) => Self::Stop {
-                matched: Matched::Text(text.clone()),
-            },
+            Finish::Stop(StopMatch::Text(text) | StopMatch::Pattern { regex: text, .. }) => {
+                Self::Stop {
+                    matched: Matched::Text(text.clone()),
+                }
+            }
         }
     }
 }

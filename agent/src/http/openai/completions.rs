@@ -4,7 +4,7 @@ mod answer;
 mod events;
 mod logprobs;
 
-use super::{Head, OpenAiRequest, Tally, TokenTexts, parts};
+use super::{Head, OpenAiRequest, Tally, TokenTexts, check_model, parts};
 use crate::http::body::JsonBody;
 use crate::http::constraint::Constraint;
 use crate::http::error::ApiError;
@@ -30,7 +30,7 @@ pub(crate) async fn completions(
     JsonBody(mut request, share): JsonBody<OpenAiRequest<u32>>,
 ) -> Result<Response, ApiError> {
     let service = app.service()?;
-    request.check_model(&app.served_model_name)?;
+    check_model(request.model.as_deref(), &app.served_model_name)?;
     let dialect = request.dialect("prompt");
     let choices = request.choices()?;
     let constraint = request.take_constraint()?;

@@ -86,7 +86,9 @@ impl From<&StopMatch> for MatchedStop {
     fn from(matched: &StopMatch) -> Self {
         match matched {
             StopMatch::Token(id) => Self::Token(*id),
-            StopMatch::Text(text) => Self::Text(text.clone()),
+            StopMatch::Text(text) | StopMatch::Pattern { regex: text, .. } => {
+                Self::Text(text.clone())
+            }
         }
     }
 }

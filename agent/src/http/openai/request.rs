@@ -16,6 +16,7 @@ use crate::http::sampling::{Sampling, logit_bias, nucleus};
 use http::StatusCode;
 use pd_engine::model::config::SamplingDefaults;
 use pd_engine::sample::params::SamplingParams;
+use pd_engine::sample::stop_regex::StopRegex;
 use pd_engine::text::TemplateValue;
 use pd_protocol::BootstrapRoom;
 use serde::Deserialize;
@@ -52,6 +53,7 @@ pub(crate) struct OpenAiRequest<L> {
     pub(crate) logit_bias: Option<BTreeMap<String, f32>>,
     pub(crate) seed: Option<i64>,
     pub(crate) stop: Option<OneOrMany<String>>,
+    pub(crate) stop_regex: Option<OneOrMany<String>>,
     pub(crate) stop_token_ids: Option<Vec<u32>>,
     pub(crate) ignore_eos: Option<bool>,
     pub(crate) skip_special_tokens: Option<bool>,
@@ -143,6 +145,7 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
                     .take()
                     .map(OneOrMany::into_vec)
                     .unwrap_or_default(),
+                stop_regex: StopRegex::default(),
                 stop_token_ids: request.stop_token_ids.take().unwrap_or_default(),
                 ignore_eos: request.ignore_eos.unwrap_or(defaults.ignore_eos),
                 logit_bias: logit_bias(request.logit_bias.take())?,
@@ -151,6 +154,11 @@ impl<L> TryFrom<&mut OpenAiRequest<L>> for Sampling {
                 shown_special_ids: Vec::new(),
             },
             default_max_new_tokens: None,
+            stop_regex: request
+                .stop_regex
+                .take()
+                .map(OneOrMany::into_vec)
+                .unwrap_or_default(),
             no_stop_trim: keeps_stop.unwrap_or(false),
         })
     }
@@ -167,16 +175,6 @@ impl Body for OpenAiRequest<u32> {
 }
 
 impl<L> OpenAiRequest<L> {
-    /// # Errors
-    /// 404 when `model` names another model.
-    pub(crate) fn check_model(&self, served: &str) -> Result<(), ApiError> {
-        match self.model.as_deref() {
-            None | Some(ANY_MODEL) => Ok(()),
-            Some(asked) if asked == served => Ok(()),
-            Some(asked) => Err(ApiError::unknown_model(asked, served)),
-        }
-    }
-
     /// The wording of a refusal, for a prompt in the field `prompt`.
     pub(crate) fn dialect(&self, prompt: &'static str) -> Dialect {
         let max_tokens = match self.max_completion_tokens {
@@ -254,6 +252,16 @@ const CHOICES_MAX: u32 = 128;
 const PARTS_MAX: usize = 8192;
 /// Longest id of a request: each of its answers has it.
 const RID_BYTES_MAX: usize = 256;
+
+/// # Errors
+/// 404 when `asked`, a request's `model`, names another model.
+pub(crate) fn check_model(asked: Option<&str>, served: &str) -> Result<(), ApiError> {
+    match asked {
+        None | Some(ANY_MODEL) => Ok(()),
+        Some(asked) if asked == served => Ok(()),
+        Some(asked) => Err(ApiError::unknown_model(asked, served)),
+    }
+}
 
 /// Answers to `items` prompts, checked before anything is made for each.
 ///

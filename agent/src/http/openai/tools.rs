@@ -89,15 +89,10 @@ impl Tools {
         dialect: Dialect,
     ) -> Result<Option<Self>, ApiError> {
         let offered = request.tools.take().unwrap_or_default();
-        let functions = offered.iter().enumerate();
-        let functions = functions.map(|(index, tool)| read(index, tool, dialect));
-        let functions = functions.collect::<Result<Vec<Function>, ApiError>>()?;
-        check_names(&functions, dialect)?;
-        let choice = read_choice(request.tool_choice.take(), &functions)?;
-        if functions.is_empty() || matches!(choice, Choice::Nothing) {
+        let chosen = choose(&offered, request.tool_choice.take(), forms, dialect)?;
+        let Some((functions, choice, form)) = chosen else {
             return Ok(None);
-        }
-        let form = forms.tool_form().map_err(refusal)?;
+        };
         let parallel = request.parallel_tool_calls.unwrap_or(true);
         let schemas = functions.iter().map(|f| (f.name.as_str(), &f.parameters));
         Ok(Some(Self {
@@ -110,6 +105,39 @@ impl Tools {
             },
         }))
     }
+}
+
+/// The tools of which the template writes: those of a chat with these fields.
+///
+/// # Errors
+/// As [`Tools::take`].
+pub(crate) fn offered(
+    tools: Vec<TemplateValue>,
+    choice: Option<ToolChoice>,
+    forms: &AnswerForms,
+    dialect: Dialect,
+) -> Result<Vec<TemplateValue>, ApiError> {
+    let chosen = choose(&tools, choice, forms, dialect)?;
+    Ok(chosen.map_or_else(Vec::new, |_| tools))
+}
+
+/// The functions, what answers are to do with them, and how they are called; `None` when answers are to call none.
+fn choose(
+    tools: &[TemplateValue],
+    choice: Option<ToolChoice>,
+    forms: &AnswerForms,
+    dialect: Dialect,
+) -> Result<Option<(Vec<Function>, Choice, ToolForm)>, ApiError> {
+    let functions = tools.iter().enumerate();
+    let functions = functions.map(|(index, tool)| read(index, tool, dialect));
+    let functions = functions.collect::<Result<Vec<Function>, ApiError>>()?;
+    check_names(&functions, dialect)?;
+    let choice = read_choice(choice, &functions)?;
+    if functions.is_empty() || matches!(choice, Choice::Nothing) {
+        return Ok(None);
+    }
+    let form = forms.tool_form().map_err(refusal)?;
+    Ok(Some((functions, choice, form)))
 }
 
 /// Calls of some of `functions`, and nothing else.

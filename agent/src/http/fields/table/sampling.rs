@@ -29,11 +29,7 @@ pub(super) const FIELDS: &[Field] = &[
     ),
     refused(PARAMS, "min_tokens", "did you mean `min_new_tokens`?"),
     refused(PARAMS, "seed", "did you mean `sampling_seed`?"),
-    refused(
-        SAMPLING,
-        "stop_regex",
-        "answers end at texts only; give them in `stop`",
-    ),
+    honoured(SAMPLING, "stop_regex"),
     honoured(GRAMMARS, "regex"),
     honoured(GRAMMARS, "ebnf"),
     honoured(GRAMMARS, "structural_tag"),

@@ -5,16 +5,15 @@ use crate::http::constraint::Constraint;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::openai::tools::Tools;
-use crate::http::openai::{Head, OpenAiRequest, Tally, TokenTexts};
+use crate::http::openai::{ChatPrompt, Head, OpenAiRequest, Tally, TokenTexts, check_model};
 use crate::http::sampling::Sampling;
 use crate::http::token_stream::{Item, Part, TokenStream};
 use crate::service::{App, Service};
-use pd_answers::{Prompt, ThoughtFrame};
+use pd_answers::ThoughtFrame;
 use pd_engine::engine::LogprobOptions;
-use pd_engine::text::{Conversation, Message};
+use pd_engine::text::Message;
 use pd_http::BodyShare;
 use pd_protocol::Role;
-use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// What a request asks for.
@@ -59,7 +58,7 @@ impl ChatAsked {
             settings: mut request,
         } = self;
         let service = app.service()?;
-        request.check_model(&app.served_model_name)?;
+        check_model(request.model.as_deref(), &app.served_model_name)?;
         let choices = request.choices()?;
         request.fill_sampling(service.engine.info().sampling_defaults);
         let mut sampling = Sampling::try_from(&mut request)?;
@@ -73,14 +72,16 @@ impl ChatAsked {
         let is_apart = shown != ReasoningShown::InText;
         let forms = service.answer_forms.of_request(is_apart, tools.is_some());
         sampling.params.shown_special_ids = forms.special_ids();
-        let rendered = Rendered::new(service, &messages, &mut request, tools.as_ref(), dialect)?;
+        let offered = tools.as_ref().map_or(&[][..], |tools| &tools.offered);
+        let prompt = ChatPrompt::take(&mut request, messages);
+        let rendered = prompt.render(service, offered, dialect)?;
         let thought = service.answer_forms.thought(rendered.prompt());
         let constraint = constraint(given, tools.as_mut(), thought)?;
         let reader = || ChoiceReader::new(forms, tools.as_ref(), shown, rendered.prompt());
         let readers: Vec<ChoiceReader> = std::iter::repeat_with(reader)
             .take(choices as usize)
             .collect();
-        drop((tools, messages));
+        drop(tools);
         // The template writes the special tokens itself.
         let add_special_tokens = request.add_special_tokens.unwrap_or(false);
         let input_ids = encode(service, rendered.text, add_special_tokens, dialect).await?;
@@ -164,78 +165,3 @@ async fn encode(
         .next()
         .expect("one text has one list of ids"))
 }
-
-/// A conversation, rendered by the model's chat template.
-struct Rendered {
-    text: String,
-    /// The text of the message that the answer continues.
-    continued: Option<String>,
-}
-
-// === impl Rendered ===
-
-impl Rendered {
-    fn new(
-        service: &Service,
-        messages: &[Message],
-        request: &mut OpenAiRequest<bool>,
-        tools: Option<&Tools>,
-        dialect: Dialect,
-    ) -> Result<Self, ApiError> {
-        let template = service.engine.chat_template().ok_or_else(|| {
-            let message = "the model has no chat template; use /v1/completions";
-            ApiError::field(dialect.prompt, message)
-        })?;
-        let kwargs = template_kwargs(request);
-        let continues = request.continue_final_message.unwrap_or(false);
-        if continues && request.add_generation_prompt == Some(true) {
-            let message = "`continue_final_message` and `add_generation_prompt` are both true: the \
-                           prompt ends in the last message or with a new one; set one of them";
-            return Err(ApiError::field("continue_final_message", message));
-        }
-        let conversation = Conversation {
-            messages,
-            tools: tools.map_or(&[], |tools| &tools.offered),
-            kwargs: &kwargs,
-        };
-        let rendered = if continues {
-            template.render_continued(conversation)
-        } else {
-            template.render(conversation, request.add_generation_prompt.unwrap_or(true))
-        };
-        let last = messages.last().filter(|_| continues);
-        Ok(Self {
-            text: rendered.map_err(|why| ApiError::field(dialect.prompt, why.to_string()))?,
-            continued: last.map(|message| message.content.clone()),
-        })
-    }
-
-    /// What the answer goes on from.
-    fn prompt(&self) -> Prompt<'_> {
-        match &self.continued {
-            Some(message) => Prompt::Continued(message),
-            None => Prompt::Opened(&self.text),
-        }
-    }
-}
-
-/// The client's variables of the template. As in SGLang, `reasoning_effort` sets the variables by
-/// which templates know it; variables that the client sets directly take precedence.
-fn template_kwargs(request: &mut OpenAiRequest<bool>) -> Map<String, Value> {
-    let mut kwargs = request.chat_template_kwargs.take().unwrap_or_default();
-    if let Some(effort) = request.reasoning_effort.take() {
-        let thinks = Value::Bool(effort != "none");
-        let variables = [
-            ("thinking", thinks.clone()),
-            ("enable_thinking", thinks),
-            ("reasoning_effort", Value::String(effort)),
-        ];
-        for (name, value) in variables {
-            kwargs.entry(name).or_insert(value);
-        }
-    }
-    kwargs
-}
-
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,12 @@ use serde_json::json;
 
 fn kwargs(body: &str) -> Value {
     let mut request: OpenAiRequest<bool> = parse(body.as_bytes()).unwrap();
-    Value::Object(template_kwargs(&mut request))
+    let ChatPrompt {
+        chat_template_kwargs,
+        reasoning_effort,
+        ..
+    } = ChatPrompt::take(&mut request, Vec::new());
+    Value::Object(template_kwargs(chat_template_kwargs, reasoning_effort))
 }
 
 #[test]
