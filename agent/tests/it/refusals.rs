@@ -140,7 +140,7 @@ const CASES: &[Case] = &[
         body: b"{}",
         status: 404,
         says: "there is no /v1/embeddings here: models here generate text, and no embeddings, scores or classes; served are \
-               /v1/chat/completions, /v1/completions, /generate, /tokenize, /detokenize and /v1/models",
+               /v1/chat/completions, /v1/completions, /v1/responses, /generate, /tokenize, /detokenize and /v1/models",
         param: None,
     },
 ];
