@@ -11,8 +11,8 @@ struct Unserved {
 }
 
 /// What clients may call, for answers to paths that are nowhere served.
-pub const SERVED: &str =
-    "/v1/chat/completions, /v1/completions, /v1/responses, /generate, /tokenize, /detokenize and /v1/models";
+pub const SERVED: &str = "/v1/chat/completions, /v1/completions, /v1/responses, /generate, /tokenize, /detokenize and \
+                          /v1/models";
 
 const TEXT_ONLY: &str = "models here read and write text only";
 const NO_VECTORS: &str = "models here generate text, and no embeddings, scores or classes";

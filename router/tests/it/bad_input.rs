@@ -67,7 +67,7 @@ async fn an_unknown_path_or_method_is_answered_with_an_error_object() {
         (
             404,
             "there is no POST /v1/embeddings here: models here generate text, and no embeddings, scores or classes; served \
-             are /v1/chat/completions, /v1/completions, /generate, /tokenize, /detokenize and /v1/models"
+             are /v1/chat/completions, /v1/completions, /v1/responses, /generate, /tokenize, /detokenize and /v1/models"
                 .to_owned()
         )
     );
