@@ -48,7 +48,6 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>) -> Router {
         .route("/v1/chat/completions", post(openai::chat::chat_completions))
         .route("/v1/completions", post(openai::completions::completions))
         .route("/v1/responses", post(openai::responses::responses))
-        .route("/v1/responses/{id}", stored_response)
         .route(
             "/generate",
             post(generate::generate).put(generate::generate),
@@ -56,6 +55,7 @@ pub(crate) fn api(app: Arc<App>, key: Option<Secret>) -> Router {
         .route_layer(from_fn_with_state(Arc::clone(&app), traced::trace));
     Router::new()
         .merge(generating)
+        .route("/v1/responses/{id}", stored_response)
         .route("/tokenize", post(tokenize::tokenize))
         .route("/v1/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))

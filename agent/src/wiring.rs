@@ -150,12 +150,14 @@ async fn leave(app: Arc<App>) {
 
 /// Drivers' libraries may be gone before the threads that call them when a process ends.
 async fn leave_drivers(app: &App) {
-    app.gpus.end().await;
-    if let Ok(service) = app.service() {
-        let engine = service.engine.clone();
-        // An engine that panics while it ends has said so.
-        let _ = tokio::task::spawn_blocking(|| engine.end()).await;
-    }
+    let end_engine = async {
+        if let Ok(service) = app.service() {
+            let engine = service.engine.clone();
+            // An engine that panics while it ends has said so.
+            let _ = tokio::task::spawn_blocking(|| engine.end()).await;
+        }
+    };
+    tokio::join!(app.gpus.end(), end_engine);
 }
 
 fn start_spans(args: &Args) -> Result<Option<Spans>> {

@@ -32,11 +32,15 @@ pin_project! {
     }
 }
 
-/// An answer's body. The client owes the next request once it is dropped.
-pub(crate) struct AnswerBody {
+/// An answer's body, and what ends with it: when the client has all of it, or has left.
+#[derive(Debug)]
+pub struct AnswerBody<H> {
     inner: axum::body::Body,
-    connection: Arc<Connection>,
+    _held: H,
 }
+
+/// A request that is being answered. Once it is dropped, the client owes the next one.
+pub(crate) struct Answering(Arc<Connection>);
 
 /// Whether a request's body could not be read because its client stalled.
 pub(crate) fn stalled<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a Stalled> {
@@ -110,13 +114,13 @@ impl Body for RequestBody {
 
 // === impl AnswerBody ===
 
-impl AnswerBody {
-    pub(crate) fn new(inner: axum::body::Body, connection: Arc<Connection>) -> Self {
-        Self { inner, connection }
+impl<H> AnswerBody<H> {
+    pub fn new(inner: axum::body::Body, held: H) -> Self {
+        Self { inner, _held: held }
     }
 }
 
-impl Body for AnswerBody {
+impl<H: Unpin> Body for AnswerBody<H> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -136,8 +140,16 @@ impl Body for AnswerBody {
     }
 }
 
-impl Drop for AnswerBody {
+// === impl Answering ===
+
+impl Answering {
+    pub(crate) fn new(connection: Arc<Connection>) -> Self {
+        Self(connection)
+    }
+}
+
+impl Drop for Answering {
     fn drop(&mut self) {
-        self.connection.awaits_request();
+        self.0.awaits_request();
     }
 }

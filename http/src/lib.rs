@@ -18,6 +18,7 @@ mod refused;
 mod serve;
 mod watched;
 
+pub use body::AnswerBody;
 pub use body_budget::{BodyBudget, BodyShare};
 pub use connections::Limits;
 pub use descriptors::{connections_for, raise_limit};

@@ -1,6 +1,6 @@
 //! The loop of one listener.
 
-use crate::body::{AnswerBody, RequestBody};
+use crate::body::{AnswerBody, Answering, RequestBody};
 use crate::connections::{Connection, Connections, Limits, Order, Refusal, Room};
 use crate::metrics::ListenerMetrics;
 use crate::watched::Watched;
@@ -184,7 +184,9 @@ where
                 Ok(answer) => answer,
                 Err(never) => match never {},
             };
-            Ok::<_, Infallible>(answer.map(|body| AnswerBody::new(body, connection)))
+            Ok::<_, Infallible>(
+                answer.map(|body| AnswerBody::new(body, Answering::new(connection))),
+            )
         }
     });
     // Deadlines are those of the sweep.

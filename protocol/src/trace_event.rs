@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub struct Trace {
     processes: Vec<Process>,
     spans: Vec<Span>,
+    /// Spans that had no room.
+    pub left_out: u64,
 }
 
 /// A row of spans in a trace.
@@ -240,8 +242,11 @@ impl Serialize for Trace {
         let start = start.unwrap_or(0);
         let mut trace = serializer.serialize_struct("Trace", 3)?;
         trace.serialize_field("displayTimeUnit", "ms")?;
-        let began = BTreeMap::from([("began_at_unix_ns", start.to_string())]);
-        trace.serialize_field("otherData", &began)?;
+        let mut data = BTreeMap::from([("began_at_unix_ns", start.to_string())]);
+        if self.left_out > 0 {
+            data.insert("spans_left_out", self.left_out.to_string());
+        }
+        trace.serialize_field("otherData", &data)?;
         trace.serialize_field("traceEvents", &Events { trace: self, start })?;
         trace.end()
     }

@@ -106,10 +106,11 @@ impl Server {
             None => None,
         };
         let peers = open_peers(config.peer_key_file.as_deref(), &metrics, &vitals)?;
+        let instance = format!("{}:{}", config.api.0, config.api.1);
         let spans = config
             .otlp_traces_endpoint
             .as_deref()
-            .map(|endpoint| Spans::start(endpoint, SERVICE, &config.api.0))
+            .map(|endpoint| Spans::start(endpoint, SERVICE, &instance))
             .transpose()?;
         let router = Router::new(&config, api_keys, metrics, vitals, peers, spans);
         for spec in config.workers {

@@ -10,16 +10,22 @@ use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, Wit
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::RequestTimeline;
 use pd_protocol::trace_event::Trace;
 use reqwest::blocking::Client;
+use std::borrow::Cow;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where collectors take spans, below their address.
 const PATH: &str = "/v1/traces";
+/// The standard variable for the endpoint.
+pub const ENV_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+/// The operator sets it in containers.
+const POD_NAME: &str = "POD_NAME";
 /// How long a collector may take for a batch.
-const EXPORT_LIMIT: Duration = Duration::from_secs(5);
+const EXPORT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Why spans cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +55,8 @@ pub struct RequestSpan {
 // === impl Spans ===
 
 impl Spans {
-    /// To the collector at `endpoint`, `http://HOST:PORT` or with a path of its own, as those of `service`, whose
-    /// instance is `instance`.
+    /// To the collector at `endpoint`, `http://HOST:PORT` or with a path of its own, as those of `service`. Its instance is
+    /// the pod, or `instance` outside of pods.
     ///
     /// # Errors
     /// When the endpoint is no such URL.
@@ -65,7 +71,8 @@ impl Spans {
             .with_timeout(EXPORT_LIMIT)
             .with_http_client(client()?)
             .build()?;
-        let instance = KeyValue::new("service.instance.id", instance.to_owned());
+        let instance = std::env::var(POD_NAME).unwrap_or_else(|_| instance.to_owned());
+        let instance = KeyValue::new("service.instance.id", instance);
         let resource = Resource::builder()
             .with_service_name(service)
             .with_attribute(instance);
@@ -83,7 +90,11 @@ impl Spans {
 
     /// Begins the span of a request with these headers, whose context becomes this span's: those who get them next
     /// are its children.
-    pub fn serve(&self, name: &'static str, headers: &mut HeaderMap) -> RequestSpan {
+    pub fn serve(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        headers: &mut HeaderMap,
+    ) -> RequestSpan {
         let propagator = TraceContextPropagator::new();
         let parent = propagator.extract_with_context(&Context::new(), &Headers(headers));
         let span = self
@@ -112,6 +123,12 @@ impl RequestSpan {
     pub fn set(&self, key: &'static str, value: impl Into<Value>) {
         let span = self.context.span();
         span.set_attribute(KeyValue::new(key, value.into()));
+    }
+
+    /// The room of the request's first answer.
+    pub fn set_room(&self, room: BootstrapRoom) {
+        let room = i64::try_from(room.get()).unwrap_or(i64::MAX);
+        self.set("pdserve.room", room);
     }
 
     /// Something that happens now.

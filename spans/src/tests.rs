@@ -5,6 +5,8 @@ use http::StatusCode;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SpanData};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::timeline::{Stage, StageEvent};
+use std::net::TcpListener;
+use std::time::Instant;
 
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -118,4 +120,17 @@ async fn it_starts_where_a_runtime_runs_and_a_collector_may_come_later() {
     drop(spans.serve("request", &mut headers(None)));
     let gone = tokio::task::spawn_blocking(move || drop(spans));
     gone.await.unwrap();
+}
+
+#[test]
+fn a_collector_that_never_answers_holds_no_one_up_for_long() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let spans = Spans::start(&endpoint, "test", "one").unwrap();
+    let began = Instant::now();
+    drop(spans.serve("request", &mut headers(None)));
+    assert!(began.elapsed() < EXPORT_LIMIT, "a request waited for it");
+    spans.flush();
+    drop(spans);
+    assert!(began.elapsed() < 6 * EXPORT_LIMIT, "{:?}", began.elapsed());
 }

@@ -52,6 +52,7 @@ struct Recording {
     start_unix_ns: u64,
     phases: Vec<(Phase, Instant, Instant)>,
     steps: Vec<StepSpan>,
+    left_out: u64,
 }
 
 #[derive(Debug)]
@@ -77,6 +78,7 @@ impl Profiler {
             start_unix_ns: unix_ns(),
             phases: Vec::new(),
             steps: Vec::new(),
+            left_out: 0,
         });
         self.is_on.store(true, Ordering::Relaxed);
         Ok(())
@@ -135,7 +137,7 @@ impl PhaseClock {
         let now = Instant::now();
         self.since = Some(now);
         if let Some(recording) = &mut *self.profiler.recording.lock()
-            && recording.has_room()
+            && recording.takes_one()
         {
             recording.phases.push((phase, since, now));
         }
@@ -157,7 +159,7 @@ impl PhaseClock {
             _ => "prefill and decode",
         };
         if let Some(recording) = &mut *self.profiler.recording.lock()
-            && recording.has_room()
+            && recording.takes_one()
         {
             recording.steps.push(StepSpan {
                 name,
@@ -174,12 +176,16 @@ impl PhaseClock {
 // === impl Recording ===
 
 impl Recording {
-    fn has_room(&self) -> bool {
-        self.phases.len() + self.steps.len() < SPANS_MAX
+    /// Whether there is room for another span; one that has none is counted.
+    fn takes_one(&mut self) -> bool {
+        let has_room = self.phases.len() + self.steps.len() < SPANS_MAX;
+        self.left_out += u64::from(!has_room);
+        has_room
     }
 
     fn trace(&self) -> Trace {
         let mut trace = Trace::default();
+        trace.left_out = self.left_out;
         let engine = trace.process("engine");
         let (scheduler, device) = (
             trace.track(engine, "scheduler"),

@@ -104,7 +104,8 @@ impl Choice {
         let mut decoded: Vec<String> = decoded.collect();
         let surplus = finish.and_then(Finish::surplus_bytes);
         if let (Some(surplus), Some(last)) = (surplus, decoded.last_mut()) {
-            last.truncate(last.len() - surplus);
+            let end = last.len().saturating_sub(surplus);
+            last.truncate(last.floor_char_boundary(end));
         }
         let mut texts: Vec<String> = decoded.iter().map(|text| self.text.push(text)).collect();
         if let Some(finish) = finish {

@@ -189,7 +189,7 @@ fn submit(
         choice,
     } = part;
     if let Some(bootstrap) = &bootstrap {
-        traced::has_room(bootstrap.bootstrap_room);
+        traced::note_room(bootstrap.bootstrap_room);
     }
     let context_length = service.engine.info().context_length;
     let mut sampling = item

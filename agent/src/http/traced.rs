@@ -2,17 +2,15 @@
 //! stages of its rooms below it.
 
 use crate::service::App;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
+use pd_http::AnswerBody;
 use pd_protocol::BootstrapRoom;
 use pd_spans::RequestSpan;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 /// Rooms of one request whose stages are sent.
 const ROOMS_MAX: usize = 64;
@@ -31,12 +29,6 @@ struct Traced {
     rooms: Rooms,
 }
 
-/// An answer that ends a request's span with itself.
-struct TracedBody {
-    body: Body,
-    _traced: Traced,
-}
-
 /// Begins the span, if requests are traced.
 pub(crate) async fn trace(
     State(app): State<Arc<App>>,
@@ -47,7 +39,7 @@ pub(crate) async fn trace(
     let Some(spans) = &app.spans else {
         return next.run(request).await;
     };
-    let span = spans.serve(name(route.as_str()), request.headers_mut());
+    let span = spans.serve(route.as_str().to_owned(), request.headers_mut());
     let rooms = Rooms::default();
     let traced = Traced {
         app: Arc::clone(&app),
@@ -56,33 +48,18 @@ pub(crate) async fn trace(
     };
     let response = ROOMS.scope(rooms, next.run(request)).await;
     traced.span.answered(response.status());
-    response.map(|body| {
-        Body::new(TracedBody {
-            body,
-            _traced: traced,
-        })
-    })
+    response.map(|body| Body::new(AnswerBody::new(body, traced)))
 }
 
-/// The request that this task serves has this room.
-pub(crate) fn has_room(room: BootstrapRoom) {
-    // Requests are not traced.
+/// Notes a room of the request that this task serves.
+pub(crate) fn note_room(room: BootstrapRoom) {
+    // Where requests are not traced, there is no list.
     let _ = ROOMS.try_with(|rooms| {
         let mut rooms = rooms.lock();
         if rooms.len() < ROOMS_MAX {
             rooms.push(room);
         }
     });
-}
-
-fn name(route: &str) -> &'static str {
-    match route {
-        "/v1/chat/completions" => "/v1/chat/completions",
-        "/v1/completions" => "/v1/completions",
-        "/v1/responses" => "/v1/responses",
-        "/generate" => "/generate",
-        _ => "generate",
-    }
 }
 
 // === impl Traced ===
@@ -92,34 +69,14 @@ impl Drop for Traced {
         let Ok(service) = self.app.service() else {
             return;
         };
-        for room in self.rooms.lock().iter() {
-            let number = i64::try_from(room.get()).unwrap_or(i64::MAX);
-            self.span.set("pdserve.room", number);
+        let rooms = self.rooms.lock();
+        if let Some(first) = rooms.first() {
+            self.span.set_room(*first);
+        }
+        for room in rooms.iter() {
             if let Some(timeline) = service.engine.timeline(*room) {
                 self.span.stages(&timeline);
             }
         }
-    }
-}
-
-// === impl TracedBody ===
-
-impl HttpBody for TracedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -51,6 +51,8 @@ async fn a_profile_is_recorded_between_start_and_stop() {
     assert_eq!(post("/stop_profile").await.status, 409);
     assert_eq!(post("/start_profile").await.status, 200);
     assert_eq!(post("/start_profile").await.status, 409);
+    // A turn ends after its answer is here, and before the next one begins.
+    assert_eq!(ask(&agent).await, 200);
     assert_eq!(ask(&agent).await, 200);
     let trace = post("/stop_profile").await.ok();
     let events = trace["traceEvents"].as_array().expect("a list");
@@ -63,8 +65,8 @@ async fn a_profile_is_recorded_between_start_and_stop() {
     ] {
         assert!(named(phase) > 0, "{phase}: {trace}");
     }
-    // A prompt of one token.
-    assert_eq!(named("prefill") + named("decode"), 1, "{trace}");
+    // Two prompts of one token.
+    assert_eq!(named("prefill") + named("decode"), 2, "{trace}");
 }
 
 #[tokio::test]

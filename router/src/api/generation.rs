@@ -13,13 +13,11 @@ use crate::split;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use pd_http::WholeBody;
 use pd_spans::RequestSpan;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 
 pub(super) async fn chat_completions(
     State(router): State<Arc<Router>>,
@@ -69,29 +67,6 @@ async fn serve(router: &Arc<Router>, api: Api, request: Request) -> Response {
     response
 }
 
-/// Bodies beyond this take longer to read than others' tokens may wait.
-const LARGE_BYTES: usize = 256 << 10;
-/// Of those, one is read at a time, off the threads that relay.
-static TURNS: Semaphore = Semaphore::const_new(1);
-
-async fn read_routing(api: Api, body: &Bytes) -> Result<RoutingFields, ApiError> {
-    if body.len() <= LARGE_BYTES {
-        return Ok(RoutingFields::parse(api, body)?);
-    }
-    let turn = TURNS.acquire().await.expect("it is never closed");
-    let body = body.clone();
-    let reading = tokio::task::spawn_blocking(move || {
-        let routing = RoutingFields::parse(api, &body);
-        drop(turn);
-        routing
-    });
-    let routing = reading.await.map_err(|why| {
-        let message = format!("the body's reader panicked: {why}");
-        ApiError::of_server(StatusCode::INTERNAL_SERVER_ERROR, message)
-    })?;
-    Ok(routing?)
-}
-
 fn refused(router: &Router, error: ApiError) -> Response {
     if let Some(code) = error.own_code() {
         router.metrics.refused(code);
@@ -113,7 +88,7 @@ async fn answer(
         bytes: body,
         share: _share,
     } = body::read(router, &head, body).await?;
-    let routing = read_routing(api, &body).await?;
+    let routing = body::look_through(&body, move |body| RoutingFields::parse(api, body)).await??;
     let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);
     let request = ClientRequest {

@@ -19,14 +19,11 @@ use pd_protocol::Role;
 use rand::seq::SliceRandom;
 use serde::Deserialize;
 use std::sync::Arc;
-use tokio::task::spawn_blocking;
 
 /// Ids take up to seven bytes each, and a text has at most as many as bytes; prompts beyond 4 MiB are not counted.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// Workers asked in turn: one may end just now.
 const ATTEMPTS_MAX: usize = 2;
-/// Bodies beyond this take longer to read than others' tokens may wait.
-const LARGE_BYTES: usize = 256 << 10;
 
 /// All that is read of a body.
 #[derive(Default, Deserialize)]
@@ -55,7 +52,7 @@ async fn answer(router: &Router, head: Parts, body: Body) -> Result<Response, Ap
     let path = head.uri.path();
     let path = PathAndQuery::try_from(path.strip_prefix("/v1").unwrap_or(path));
     let path = path.expect("a route's path is one");
-    let workers = workers(router, addressed(&body).await.model.as_deref())?;
+    let workers = workers(router, addressed(&body).await?.model.as_deref())?;
     let mut headers = headers::for_workers(head.headers);
     router.api_keys.replace(&mut headers);
     let mut failure = None;
@@ -75,13 +72,11 @@ fn relayed(status: StatusCode, body: Bytes) -> Response {
 }
 
 /// A body that names no model, as none that is no JSON does, goes to a worker of any, which says what is wrong with it.
-async fn addressed(body: &Bytes) -> Addressed {
-    if body.len() <= LARGE_BYTES {
-        return serde_json::from_slice(body).unwrap_or_default();
-    }
-    let body = body.clone();
-    let reading = spawn_blocking(move || serde_json::from_slice(&body).unwrap_or_default());
-    reading.await.unwrap_or_default()
+async fn addressed(body: &Bytes) -> Result<Addressed, ApiError> {
+    body::look_through(body, |body| {
+        serde_json::from_slice(body).unwrap_or_default()
+    })
+    .await
 }
 
 /// Ready workers of the model, in any order.

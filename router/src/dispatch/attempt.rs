@@ -47,8 +47,7 @@ async fn start_pair(
         .timeline
         .open(rooms.first(), rooms.count(), request.accepted_unix_ns, now);
     if let Some(span) = &request.span {
-        let first = i64::try_from(rooms.first().get()).unwrap_or(i64::MAX);
-        span.set("pdserve.room", first);
+        span.set_room(rooms.first());
     }
     let workers = Workers::of(&pair);
     let wanted = request.routing.prompt_logprobs;

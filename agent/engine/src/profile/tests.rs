@@ -88,4 +88,6 @@ fn one_profile_is_recorded_at_a_time_and_is_bounded() {
     }
     let trace = profiler.stop(&Timelines::default()).unwrap();
     assert_eq!(names(&trace).len(), SPANS_MAX);
+    let trace = serde_json::to_value(&trace).unwrap();
+    assert_eq!(trace["otherData"]["spans_left_out"], "5");
 }

@@ -290,8 +290,9 @@ impl PrefillSide {
                 room: id,
                 generation,
             };
-            let _ = peer.remote.send(&ControlMessage::AbortAck(ack));
+            // Counted first: decode, which counts it too, may be read as soon as it has it.
             peer.remote.metrics.abort_answered();
+            let _ = peer.remote.send(&ControlMessage::AbortAck(ack));
         }
     }
 }

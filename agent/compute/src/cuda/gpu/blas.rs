@@ -378,3 +378,6 @@ impl Drop for Call {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

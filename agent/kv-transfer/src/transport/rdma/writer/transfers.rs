@@ -62,12 +62,13 @@ impl Writer {
     }
 
     fn acknowledge(&self, room: BootstrapRoom, generation: Generation) {
+        // Counted first: decode, which counts it too, may be read as soon as it has it.
+        self.peer.metrics.abort_answered();
         self.send(&ControlMessage::AbortAck(AbortAck {
             session_id: self.peer.id().clone(),
             room,
             generation,
         }));
-        self.peer.metrics.abort_answered();
     }
 
     /// Writes nothing more of a transfer; what the NICs hold ends first.
