@@ -221,14 +221,19 @@ impl CompletionQueue {
             return Ok(0);
         };
         let mut count = 0;
-        while channel.take_event()? {
-            count += 1;
-        }
+        let ended = loop {
+            match channel.take_event() {
+                Ok(true) => count += 1,
+                Ok(false) => break Ok(()),
+                Err(why) => break Err(why),
+            }
+        };
+        // Those that came ahead of an error, too: the queue's end waits until all are acknowledged.
         if count > 0 {
             // SAFETY: the channel serves this queue alone, so all its events are this queue's.
             unsafe { (self.inner.device.api().ibv_ack_cq_events)(self.raw(), count) };
         }
-        Ok(count)
+        ended.map(|()| count)
     }
 }
 

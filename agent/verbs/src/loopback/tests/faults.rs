@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::{DeviceEvent, OpenError, PortState};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 fn state(end: &End) -> PortState {
     end.device.ports().expect("the device answers")[0].state
@@ -149,6 +152,31 @@ fn a_pulled_device_refuses_all_and_its_peers_get_no_answer() {
 
     post_plain(&mut from_a, &a, b.at(0), 1);
     assert_eq!(a.poll_failures(), [(1, WcStatus::RETRY_EXC_ERR)]);
+}
+
+/// It waits for ever for an event that was taken and not acknowledged.
+#[test]
+fn a_queue_whose_device_was_pulled_behind_an_event_is_given_up_at_once() {
+    let Stand {
+        loopback,
+        a,
+        b,
+        mut from_a,
+        from_b: _from_b,
+    } = mk_stand();
+    a.completions.arm().expect("the device answers");
+    post_plain(&mut from_a, &a, b.at(0), 1);
+    loopback.remove("a");
+    a.completions
+        .take_events()
+        .expect_err("behind the event there is no device");
+    let (given_up, is_given_up) = mpsc::channel();
+    thread::spawn(move || {
+        drop((from_a, a.completions));
+        let _ = given_up.send(());
+    });
+    let ended = is_given_up.recv_timeout(Duration::from_secs(20));
+    ended.expect("the queue has ended");
 }
 
 #[test]
