@@ -154,7 +154,7 @@ fn a_pulled_device_refuses_all_and_its_peers_get_no_answer() {
     assert_eq!(a.poll_failures(), [(1, WcStatus::RETRY_EXC_ERR)]);
 }
 
-/// It waits for ever for an event that was taken and not acknowledged.
+/// It never stops waiting for an event that was taken and not acknowledged.
 #[test]
 fn a_queue_whose_device_was_pulled_behind_an_event_is_given_up_at_once() {
     let Stand {
