@@ -25,6 +25,7 @@ mod stop_string_filter;
 mod token_stream;
 mod tokenize;
 mod traced;
+mod weights;
 
 use crate::service::App;
 use auth::ApiAccess;
@@ -33,6 +34,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use error::ApiError;
 use http::{Method, StatusCode, Uri};
+use pd_protocol::weights::{STATUS_PATH, UPDATE_PATH};
 use pd_protocol::{Secret, unserved};
 use std::sync::Arc;
 
@@ -87,6 +89,8 @@ pub(crate) fn admin_api(app: Arc<App>, token: Option<Secret>) -> Router {
         .route("/start_profile", post(admin::start_profile))
         .route("/stop_profile", post(admin::stop_profile))
         .route("/flush_cache", post(admin::flush_cache))
+        .route(STATUS_PATH, get(weights::status))
+        .route(UPDATE_PATH, post(weights::update))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(token, auth::admin))

@@ -17,6 +17,7 @@ mod peers;
 mod replay;
 mod service;
 mod sizes;
+mod weights;
 mod wiring;
 
 use std::process::ExitCode;

@@ -1,16 +1,21 @@
-//! State of the HTTP routes: the loaded model, in a slot that is empty during loading.
+//! State of the HTTP routes: the loaded model, in a slot that is empty while the first one loads, behind a gate that is closed
+//! while another takes its place.
 
 pub(crate) mod answer_forms;
 pub(crate) mod body_limit;
+pub(crate) mod gate;
 mod text_threads;
 
 use crate::gpu::sampler::GpuSampler;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::metrics::HttpMetrics;
+use crate::weights::WeightsBoard;
 use answer_forms::AnswerForms;
 use axum::response::{IntoResponse, Response};
+use gate::{Entered, Gate};
 use http::header::CONTENT_TYPE;
+use parking_lot::RwLock;
 use pd_engine::engine::EngineHandle;
 use pd_engine::sample::stop_regex::StopRegex;
 use pd_engine::text::{EncodeError, TextLength};
@@ -19,7 +24,7 @@ use pd_identity::Peers;
 use pd_kv_transfer::TransportReport;
 use pd_protocol::Role;
 use pd_spans::Spans;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use text_threads::TextThreads;
 
 /// Longest text that is tokenised on an HTTP thread; it takes about a millisecond.
@@ -57,7 +62,10 @@ pub(crate) struct App {
     body_bytes_max: Option<usize>,
     /// Of all requests until their texts are tokens.
     pub(crate) body_budget: BodyBudget,
-    service: OnceLock<Service>,
+    /// What is said of weights, and who is asked for others.
+    pub(crate) weights: WeightsBoard,
+    pub(crate) gate: Gate,
+    service: RwLock<Option<Arc<Service>>>,
 }
 
 /// What an [`App`] is built from.
@@ -77,6 +85,9 @@ pub(crate) struct AppSpec {
     pub(crate) body_bytes_max: Option<usize>,
     /// Of all requests together.
     pub(crate) bodies_bytes_max: usize,
+    /// Requests that may wait while weights are replaced.
+    pub(crate) waiting_max: u32,
+    pub(crate) weights: WeightsBoard,
 }
 
 // === impl Service ===
@@ -230,6 +241,8 @@ impl App {
             metrics,
             body_bytes_max,
             bodies_bytes_max,
+            waiting_max,
+            weights,
         } = spec;
         metrics.show_keys(&peers);
         Self {
@@ -245,25 +258,34 @@ impl App {
             body_bytes_max,
             body_budget: BodyBudget::new(bodies_bytes_max),
             transport_report: TransportReport::default(),
-            service: OnceLock::new(),
+            weights,
+            gate: Gate::new(waiting_max),
+            service: RwLock::default(),
         }
     }
 
-    /// Starts serving; called once, when the model is loaded.
+    /// Serves this model from now on.
     pub(crate) fn open(&self, service: Service) {
-        assert!(
-            self.service.set(service).is_ok(),
-            "a process loads one model, once"
-        );
+        *self.service.write() = Some(Arc::new(service));
     }
 
-    /// The loaded model.
+    /// The model that was loaded last, of which something is to be known.
     ///
     /// # Errors
-    /// 503 while it loads.
-    pub(crate) fn service(&self) -> Result<&Service, ApiError> {
+    /// 503 while the first one loads.
+    pub(crate) fn service(&self) -> Result<Arc<Service>, ApiError> {
         let loading = || ApiError::retriable("the model is still loading; retry here or elsewhere");
-        self.service.get().ok_or_else(loading)
+        self.service.read().clone().ok_or_else(loading)
+    }
+
+    /// The model, for a request that is to be answered by it. Waits while another takes its place.
+    ///
+    /// # Errors
+    /// 503 while the first one loads, and when too many wait.
+    pub(crate) async fn enter(&self) -> Result<Entered, ApiError> {
+        self.service()?;
+        let pass = self.gate.pass().await?;
+        Ok(Entered::new(self.service()?, pass))
     }
 }
 

@@ -2,10 +2,11 @@
 //! until a signal or a fault, drain.
 
 mod engine_config;
+mod model_host;
 pub(crate) mod own_address;
 pub(crate) mod transfer_config;
 
-use crate::args::{Args, ModelArgs};
+use crate::args::Args;
 use crate::delivery::delivered;
 use crate::drain::{EndSignals, drain};
 use crate::gpu::sampler::GpuSampler;
@@ -14,18 +15,18 @@ use crate::hub_model;
 use crate::listeners::{Listeners, Ports, serve};
 use crate::lost_threads::LostThreads;
 use crate::peers;
-use crate::service::answer_forms::AnswerForms;
 use crate::service::body_limit::all_together;
-use crate::service::{App, AppSpec, Service};
+use crate::service::{App, AppSpec};
+use crate::weights::{Asked, WeightsBoard};
 use anyhow::{Context, Result};
-use pd_engine::engine::{Engine, EngineConfig, EngineInfo};
+use model_host::{ModelHost, Sizes};
 use pd_identity::Peers;
-use pd_kv_transfer::BootstrapServer;
 use pd_protocol::Role;
 use pd_spans::Spans;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -83,7 +84,9 @@ async fn run_until_signal(mut args: Args) -> Result<()> {
     )?;
     report_strangers(args.disaggregation.role, &peers);
     let spans = start_spans(&args)?;
-    let app = Arc::new(App::new(app_spec(&args, ports, (peers, spans), metrics)));
+    let (weights, mut asked_rx) = WeightsBoard::new();
+    let spec = app_spec(&args, ports, (peers, spans), (metrics, weights));
+    let app = Arc::new(App::new(spec));
     let end = CancellationToken::new();
     let Listeners {
         http,
@@ -102,28 +105,24 @@ async fn run_until_signal(mut args: Args) -> Result<()> {
         () = signals.next() => return Ok(()),
     };
     args.model.read_from(fetched);
-    let config = engine_config::build(&args, ports, &app)?;
-    let sizes = (config.chunked_prefill_size, config.max_running_requests);
-    let service = tokio::select! {
-        loaded = load(config, &args.model) => loaded?,
+    let drain_limit = args.server.drain_timeout;
+    let mut host = ModelHost::new(args, ports, Arc::clone(&app), bootstrap)?;
+    let sizes = tokio::select! {
+        loaded = host.load() => loaded?,
         failed = task_failed(&mut tasks) => return Err(failed),
         () = signals.next() => return Ok(()),
     };
-    let mut bootstrap = start_bootstrap(bootstrap, &app, service.engine.info())?;
-    let transfer_failed = service.engine.transfer_failed();
-    app.open(service);
     log_ready(&app, started, sizes);
     let fault = tokio::select! {
         failed = task_failed(&mut tasks) => return Err(failed),
-        reason = transfer_failed => Some(reason.to_string()),
-        reason = bootstrap_ended(&mut bootstrap) => Some(reason),
+        fault = serve_models(&mut host, &mut asked_rx) => Some(fault),
         () = signals.next() => None,
     };
     if let Some(reason) = &fault {
         tracing::error!("shutting down: {reason}");
     }
-    let ended = drain(&app, &mut signals, args.server.drain_timeout).await;
-    drop(bootstrap);
+    let ended = drain(&app, &mut signals, drain_limit).await;
+    drop(host);
     end.cancel();
     let flushed = timeout(FLUSH_LIMIT, tasks.join_all()).await;
     tracing::info!(
@@ -173,7 +172,7 @@ fn app_spec(
     args: &Args,
     ports: Ports,
     (peers, spans): (Peers, Option<Spans>),
-    metrics: HttpMetrics,
+    (metrics, weights): (HttpMetrics, WeightsBoard),
 ) -> AppSpec {
     let started = SystemTime::now().duration_since(UNIX_EPOCH);
     AppSpec {
@@ -188,6 +187,8 @@ fn app_spec(
         metrics,
         body_bytes_max: args.server.max_body_bytes,
         bodies_bytes_max: all_together(args.server.max_body_bytes),
+        waiting_max: args.schedule.max_queued_requests,
+        weights,
     }
 }
 
@@ -218,45 +219,20 @@ fn spawn_servers(
     tasks
 }
 
-async fn load(config: EngineConfig, model: &ModelArgs) -> Result<Service> {
-    let engine = tokio::task::spawn_blocking(move || Engine::start(config));
-    let engine = engine.await.context("the engine's start panicked")?;
-    let engine = engine.context("the engine did not start")?;
-    let forms = AnswerForms::new(
-        model.reasoning_parser,
-        model.tool_call_parser,
-        engine.chat_template(),
-        engine.tokenizer(),
-    );
-    forms.log();
-    Ok(Service::new(engine, forms))
-}
-
-/// Serves the bootstrap table on prefill. If the engine has not registered its rank yet, its
-/// request waits in the listener's backlog.
-fn start_bootstrap(
-    listener: Option<TcpListener>,
-    app: &App,
-    info: &EngineInfo,
-) -> Result<Option<BootstrapServer>> {
-    let start = |listener: TcpListener| {
-        let listener = listener.into_std()?;
-        let metrics = app.metrics.bootstrap.clone();
-        let identity = (&*info.boot_id, &*info.kv_compat);
-        BootstrapServer::start_counted(listener, &app.peers, identity, metrics)
-    };
-    let started = listener.map(start).transpose();
-    started.context("cannot serve the bootstrap table")
-}
-
-async fn bootstrap_ended(server: &mut Option<BootstrapServer>) -> String {
-    match server {
-        Some(server) => server.ended().await,
-        None => std::future::pending().await,
+/// Replaces weights as is asked, until what serves fails; returns why.
+async fn serve_models(host: &mut ModelHost, asked_rx: &mut mpsc::Receiver<Asked>) -> String {
+    loop {
+        let asked = tokio::select! {
+            fault = host.fault() => return fault,
+            asked = asked_rx.recv() => asked.expect("the app holds a sender"),
+        };
+        if let Err(why) = host.update(asked).await {
+            return format!("{why:#}");
+        }
     }
 }
 
-fn log_ready(app: &App, started: Instant, (chunk, running): (Option<u32>, u32)) {
+fn log_ready(app: &App, started: Instant, (chunk, running): Sizes) {
     let Ok(service) = app.service() else { return };
     let info = service.engine.info();
     tracing::info!(

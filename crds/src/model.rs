@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(validation = rules::WEIGHTS_LIE_IN_A_FOLDER.cel())]
 #[serde(rename_all = "camelCase")]
 pub struct ModelSpec {
     /// Where the model's files are: exactly one kind of source.
@@ -14,6 +15,26 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub served_model_name: Option<String>,
+    /// Weights that workers take without a restart: a change of it pauses routers, lets what is in flight end, and has all
+    /// workers load them; requests wait meanwhile. To give it first, or to remove it, replaces workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<WeightsSpec>,
+}
+
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[x_kube(validation = rules::WEIGHTS_STAY_INSIDE.cel())]
+#[serde(rename_all = "camelCase")]
+pub struct WeightsSpec {
+    /// Path of the checkpoint inside the source, such as `step-1200`: of the same network as the one before.
+    #[schemars(
+        length(min = 1, max = 1024),
+        regex(pattern = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$")
+    )]
+    pub path: String,
+    /// Their name in answers (`weight_version`). Default: the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub version: Option<String>,
 }
 
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -133,6 +154,15 @@ pub enum CachePlace<'a> {
 
 /// What the hub calls the branch that is meant where none is named.
 const MAIN: &str = "main";
+
+// === impl WeightsSpec ===
+
+impl WeightsSpec {
+    /// Their name in answers.
+    pub fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or(&self.path)
+    }
+}
 
 // === impl HuggingFaceSource ===
 

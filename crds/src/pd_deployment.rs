@@ -98,6 +98,8 @@ use serde::{Deserialize, Serialize};
     validation = rules::engines::SGLANG_KV_DTYPE.cel(),
     validation = rules::engines::OTHERS_SHARE_NO_MEMORY.cel(),
     validation = rules::engines::OTHERS_ARE_PLAIN.cel(),
+    validation = rules::engines::OTHERS_KEEP_WEIGHTS.cel(),
+    validation = rules::engines::WEIGHTS_NAME_THEIR_VERSION.cel(),
     validation = rules::engines::VLLM_TRANSPORT.cel(),
     validation = rules::engines::VLLM_KV_DTYPE.cel(),
     validation = rules::engines::VLLM_PREFILL_NODES.cel(),

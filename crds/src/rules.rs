@@ -101,6 +101,16 @@ pub const ONE_SOURCE: CelRule = CelRule::new(
     "give exactly one of hostPath, pvc, huggingFace and image",
 );
 
+pub const WEIGHTS_LIE_IN_A_FOLDER: CelRule = CelRule::new(
+    "!has(self.weights) || has(self.source.hostPath) || has(self.source.pvc)",
+    "weights are changed on workers whose source is a hostPath or a pvc: give one of these, or leave weights out",
+);
+
+pub const WEIGHTS_STAY_INSIDE: CelRule = CelRule::new(
+    "!self.path.split('/').exists(part, part == '.' || part == '..')",
+    "path names a folder or file inside the source: leave out . and ..",
+);
+
 pub const ONE_CACHE: CelRule = CelRule::new(
     "has(self.pvc) != has(self.hostPath)",
     "give exactly one of pvc and hostPath",
@@ -227,9 +237,11 @@ pub fn all() -> impl Iterator<Item = CelRule> {
     BETWEEN_FIELDS.into_iter().chain(engines::ALL)
 }
 
-const BETWEEN_FIELDS: [CelRule; 20] = [
+const BETWEEN_FIELDS: [CelRule; 22] = [
     NAME,
     ONE_SOURCE,
+    WEIGHTS_LIE_IN_A_FOLDER,
+    WEIGHTS_STAY_INSIDE,
     ONE_CACHE,
     KUEUE_NEEDS_QUEUE,
     OTHERS_NEED_IMAGE,

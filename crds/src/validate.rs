@@ -6,7 +6,7 @@ mod engines;
 use crate::engine::{EngineArg, EngineKind, EngineSpec};
 use crate::field::{FieldError, FieldErrors, FieldPath};
 use crate::kv::KvTransport;
-use crate::model::{ModelCache, ModelSource, ModelSpec};
+use crate::model::{ModelCache, ModelSource, ModelSpec, WeightsSpec};
 use crate::pd_deployment::{PdDeployment, PdDeploymentSpec};
 use crate::pool::{PoolSpec, PoolsSpec};
 use crate::rollout::RolloutSpec;
@@ -48,10 +48,12 @@ pub fn check_rules(deployment: &PdDeployment) -> Vec<FieldError> {
 fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
     let path = FieldPath::new("spec");
     let PdDeploymentSpec {
-        model: ModelSpec {
-            source,
-            served_model_name: _,
-        },
+        model:
+            ModelSpec {
+                source,
+                served_model_name: _,
+                weights,
+            },
         engine,
         pools,
         kv,
@@ -66,6 +68,9 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         suspend: _,
     } = spec;
     check_source(source, &path.child("model").child("source"), report);
+    if let Some(weights) = weights {
+        check_weights(weights, source, &path.child("model"), report);
+    }
     check_engine(engine, &path.child("engine"), report);
     check_pool(
         &pools.prefill,
@@ -146,6 +151,22 @@ fn check_rollout(rollout: &RolloutSpec, path: &FieldPath, report: &mut Report) {
     } = rollout;
     let can_move = i64::from(*max_surge) + i64::from(*max_unavailable) > 0;
     report.unless(can_move, path, rules::ROLLOUT_CAN_MOVE);
+}
+
+fn check_weights(
+    weights: &WeightsSpec,
+    source: &ModelSource,
+    model: &FieldPath,
+    report: &mut Report,
+) {
+    let has_folder = source.host_path.is_some() || source.pvc.is_some();
+    report.unless(has_folder, model, rules::WEIGHTS_LIE_IN_A_FOLDER);
+    let mut parts = weights.path.split('/');
+    report.unless(
+        !parts.any(|part| part == "." || part == ".."),
+        &model.child("weights"),
+        rules::WEIGHTS_STAY_INSIDE,
+    );
 }
 
 fn check_source(source: &ModelSource, path: &FieldPath, report: &mut Report) {

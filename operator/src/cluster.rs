@@ -53,6 +53,7 @@ mod status_inputs;
 mod version;
 mod vital_tasks;
 mod watches;
+mod weights;
 mod worker_key;
 mod workers;
 mod write;

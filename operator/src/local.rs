@@ -22,3 +22,4 @@ pub(crate) mod status;
 pub(crate) mod support;
 pub(crate) mod target;
 pub(crate) mod watch;
+mod weights;

@@ -11,6 +11,7 @@ mod random_text;
 mod render;
 mod scaler;
 mod scrape;
+mod weights;
 
 use clap::Parser;
 use std::process::ExitCode;

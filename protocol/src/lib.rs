@@ -20,6 +20,7 @@ pub mod timeline;
 pub mod trace_event;
 pub mod transport;
 pub mod unserved;
+pub mod weights;
 pub mod workers;
 
 pub use backoff::Backoff;

@@ -19,7 +19,7 @@ const NO_VECTORS: &str = "models here generate text, and no embeddings, scores o
 const NOTHING_STORED: &str = "nothing of a client is stored here; send each request by itself";
 const BELOW_V1: &str = "OpenAI's paths begin with /v1; end the client's base URL with it";
 const WHOLE_CHATS: &str = "no conversation is kept; send all its messages to /v1/chat/completions";
-const FIXED_WEIGHTS: &str = "weights are loaded at start; start other workers with the new ones";
+const FIXED_WEIGHTS: &str = "weights come from disk: through spec.model.weights of the PDDeployment, or each worker's admin API";
 const NO_ADAPTER: &str = "no adapter is loaded; serve the merged model";
 const OPERATED: &str = "workers are operated through their admin API";
 

@@ -2,11 +2,13 @@
 //!
 //! Router (admin port): `GET /workers` → [`WorkerList`] · `POST /workers` [`WorkerSpec`] →
 //! [`WorkerStatus`] · `POST /workers/{id}/cordon` and `/uncordon` → [`WorkerStatus`] ·
-//! `DELETE /workers/{id}` → [`WorkerStatus`] of the removed worker. An answer is the
-//! acknowledgement: after a cordon's answer the router sends that worker no new request.
+//! `DELETE /workers/{id}` → [`WorkerStatus`] of the removed worker · `POST /pause` [`PauseRequest`] and
+//! `POST /resume` → [`DispatchStatus`]. An answer is the acknowledgement: after a cordon's answer the
+//! router sends that worker no new request, after a pause's answer it sends none to any.
 //! Agent (admin port): `POST /cordon`, `POST /uncordon`, `POST /drain`, `GET /drain` →
 //! [`DrainStatus`].
 
+use crate::weights::Checkpoint;
 use crate::{BootstrapRoom, Role};
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +59,9 @@ pub struct WorkerStatus {
     /// Names the process; changes with every start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
+    /// Whose weights it said that it serves, at the last probe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<Checkpoint>,
     /// Why the worker is unready or its circuit open, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -65,6 +70,28 @@ pub struct WorkerStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerList {
     pub workers: Vec<WorkerStatus>,
+    #[serde(default)]
+    pub dispatch: DispatchStatus,
+}
+
+/// Asks a router to send no request to any worker; those in flight go on, new ones wait in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PauseRequest {
+    /// The pause ends by itself after so long, unless it is asked for again.
+    pub lease_secs: u32,
+}
+
+/// What a router does with requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DispatchStatus {
+    /// How long it is paused already, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_ms: Option<u64>,
+    /// Requests with a worker, or between two attempts.
+    pub in_flight: u64,
+    /// Requests in the queue.
+    pub waiting: u64,
 }
 
 /// Life of an agent from the admin API's point of view; it only moves down this list, but for

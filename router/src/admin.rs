@@ -1,5 +1,5 @@
-//! The admin API on its own port: which workers the router uses, and what it remembers of a
-//! request. Served to who presents the token, or without a token to this machine only.
+//! The admin API on its own port: which workers the router uses, whether it sends them requests, and
+//! what it remembers of a request. Served to who presents the token, or without a token to this machine only.
 
 use crate::api::{method_not_allowed, not_found};
 use crate::error::ApiError;
@@ -15,9 +15,10 @@ use http::StatusCode;
 use pd_protocol::BootstrapRoom;
 use pd_protocol::labels::ENV_ADMIN_TOKEN;
 use pd_protocol::timeline::RequestTimeline;
-use pd_protocol::workers::{WorkerList, WorkerSpec, WorkerStatus};
+use pd_protocol::workers::{DispatchStatus, PauseRequest, WorkerList, WorkerSpec, WorkerStatus};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The admin API of `router`. Its callers' addresses must be given as [`ConnectInfo`].
 pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
@@ -26,6 +27,8 @@ pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
         .route("/workers/{id}", get(status).delete(remove))
         .route("/workers/{id}/cordon", post(cordon))
         .route("/workers/{id}/uncordon", post(uncordon))
+        .route("/pause", post(pause))
+        .route("/resume", post(resume))
         .route("/timeline/{room}", get(timeline))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
@@ -60,6 +63,7 @@ async fn admit(
 async fn list(State(router): State<Arc<Router>>) -> Json<WorkerList> {
     Json(WorkerList {
         workers: router.workers(),
+        dispatch: router.dispatch_status(),
     })
 }
 
@@ -97,6 +101,20 @@ async fn uncordon(
     Path(id): Path<String>,
 ) -> Result<Json<WorkerStatus>, ApiError> {
     Ok(Json(router.set_cordoned(&id, false)?))
+}
+
+async fn pause(
+    State(router): State<Arc<Router>>,
+    asked: Result<Json<PauseRequest>, JsonRejection>,
+) -> Result<Json<DispatchStatus>, ApiError> {
+    let Json(asked) = asked.map_err(|why| ApiError::invalid(why.status(), why.body_text()))?;
+    Ok(Json(
+        router.pause(Duration::from_secs(asked.lease_secs.into())),
+    ))
+}
+
+async fn resume(State(router): State<Arc<Router>>) -> Json<DispatchStatus> {
+    Json(router.resume())
 }
 
 async fn timeline(

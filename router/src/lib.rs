@@ -27,7 +27,7 @@
 //! error  reload
 //! metrics  route
 //! request  workers                              what is asked, and who can answer
-//! client  logprobs  queue
+//! client  logprobs  pause  queue
 //! clock  net                                    the seams: time and sockets
 //! cors  headers  policy  retry  rooms  splice  sse  timeline  vitals
 //! ```
@@ -48,6 +48,7 @@ mod headers;
 mod logprobs;
 mod metrics;
 mod net;
+mod pause;
 mod policy;
 mod queue;
 mod relay;

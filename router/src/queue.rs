@@ -11,7 +11,7 @@ pub(crate) use wait_budget::WaitBudget;
 use limit::UNBOUNDED;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -29,6 +29,8 @@ pub(crate) struct QueueConfig {
 pub(crate) struct Queue {
     permits: Arc<Permits>,
     waiting: AtomicUsize,
+    /// No permit is given.
+    is_paused: AtomicBool,
     config: QueueConfig,
 }
 
@@ -73,6 +75,7 @@ impl Queue {
                 held: AtomicUsize::new(0),
             }),
             waiting: AtomicUsize::new(0),
+            is_paused: AtomicBool::new(false),
             config,
         }
     }
@@ -80,10 +83,21 @@ impl Queue {
     /// Makes the bound what the limit says for a fleet that runs `running_max` requests at once; it
     /// is asked again under the lock, so that the latest fleet counts.
     pub(crate) fn resize(&self, running_max: impl Fn() -> usize) {
-        let bound = || self.config.limit.bound(running_max());
+        let bound = || {
+            if self.is_paused.load(Ordering::Relaxed) {
+                0
+            } else {
+                self.config.limit.bound(running_max())
+            }
+        };
         if bound() != self.permits.bound.load(Ordering::Relaxed) {
             self.permits.resize(bound);
         }
+    }
+
+    /// Gives no permit from the next [`Self::resize`] on, or as many as the limit says again.
+    pub(crate) fn set_paused(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
     /// A permit that is free, unless others wait for it.

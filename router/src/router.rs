@@ -3,10 +3,12 @@
 
 use crate::api_keys::ApiKeys;
 use crate::body_limit::BodyLimit;
+use crate::clock::{Instant, sleep_until};
 use crate::config::Config;
 use crate::cors::CorsOrigins;
 use crate::headers::RequestIds;
 use crate::metrics::{Gauges, Metrics};
+use crate::pause::Pause;
 use crate::queue::{AdmissionPermit, Queue};
 use crate::retry::RetryConfig;
 use crate::rooms::Rooms;
@@ -19,7 +21,7 @@ use crate::workers::{Registry, RegistryError};
 use pd_http::BodyBudget;
 use pd_identity::Peers;
 use pd_protocol::Secret;
-use pd_protocol::workers::{WorkerSpec, WorkerStatus};
+use pd_protocol::workers::{DispatchStatus, WorkerSpec, WorkerStatus};
 use pd_spans::Spans;
 use std::fmt;
 use std::sync::Arc;
@@ -47,6 +49,7 @@ pub struct Router {
     /// Cancelled when the router begins to drain.
     pub(crate) draining: CancellationToken,
     chooser: Chooser,
+    pause: Pause,
     prober: Arc<Prober>,
     /// Discovery has seen every worker there is.
     is_synced: AtomicBool,
@@ -84,6 +87,7 @@ impl Router {
             spans,
             draining: CancellationToken::new(),
             chooser: Chooser::new(config.policies),
+            pause: Pause::default(),
             prober: Arc::new(prober),
             is_synced: AtomicBool::new(false),
         })
@@ -127,6 +131,46 @@ impl Router {
     /// The worker is not registered.
     pub fn set_cordoned(&self, id: &str, cordoned: bool) -> Result<WorkerStatus, RegistryError> {
         self.registry.set_cordoned(id, cordoned)
+    }
+
+    /// After this returns no request goes to any worker, but for repeats of those in flight, for as long as said, or until
+    /// [`Self::resume`].
+    pub fn pause(self: &Arc<Self>, lasts: Duration) -> DispatchStatus {
+        if self.pause.hold(lasts) {
+            self.queue.set_paused(true);
+            self.resize_queue();
+            tracing::info!("dispatching is paused; requests wait");
+            let router = Arc::clone(self);
+            self.spawn("end of a pause", async move {
+                while let Some(until) = router.pause.until().filter(|until| *until > Instant::now())
+                {
+                    sleep_until(until).await;
+                }
+                router.resume();
+            });
+        }
+        self.dispatch_status()
+    }
+
+    /// Sends requests to workers again, of whom it asks at once what they serve.
+    pub fn resume(&self) -> DispatchStatus {
+        if self.pause.held().is_some() {
+            self.pause.end();
+            self.registry.probe_all();
+            self.queue.set_paused(false);
+            self.resize_queue();
+            tracing::info!("dispatching goes on");
+        }
+        self.dispatch_status()
+    }
+
+    pub fn dispatch_status(&self) -> DispatchStatus {
+        let ms = |held: Duration| u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
+        DispatchStatus {
+            paused_ms: self.pause.held().map(ms),
+            in_flight: self.in_flight() as u64,
+            waiting: self.waiting() as u64,
+        }
     }
 
     /// Cordons the worker and forgets it; what it has in flight goes on.

@@ -27,7 +27,8 @@ pub(crate) enum Command {
     FlushCache(oneshot::Sender<bool>),
     /// A change outside the engine: poll the transfers.
     Wake,
-    Stop,
+    /// With what those in flight are answered.
+    Stop(&'static str),
 }
 
 /// A validated request on its way to the scheduler.

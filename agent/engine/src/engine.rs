@@ -15,6 +15,7 @@ pub mod config;
 mod device;
 mod draft;
 mod identity;
+mod replacement;
 mod scheduler;
 mod shared;
 mod sizes;
@@ -26,7 +27,7 @@ use crate::command::{Command, RequestId, Submission, stopped};
 use crate::grammar::Grammars;
 use crate::metrics::EngineMetrics;
 use crate::text::{ChatTemplate, Tokenizer};
-use shared::{Shared, StopOnDrop};
+use shared::{STOPPED, Shared, StopOnDrop};
 use stream::AbortOnDrop;
 
 pub use crate::command::EngineStopped;
@@ -37,6 +38,7 @@ pub use crate::request::{TokenEvent, TokenLogprob};
 pub use config::{DecodeConfig, Device, DisaggregationMode, EngineConfig, PrefillConfig};
 pub use config::{SpeculativeAlgorithm, SpeculativeConfig};
 pub use pd_compute::dtype::ComputeDtype;
+pub use replacement::ReplacementError;
 pub use scheduler::{Scheduler, Turn};
 pub use start::StartError;
 pub use stream::RequestStream;
@@ -248,8 +250,13 @@ impl EngineHandle {
 
     /// Ends every request in flight, retriably, and stops the scheduler's thread.
     pub fn stop(&self) {
+        self.stop_because(STOPPED);
+    }
+
+    /// As [`Self::stop`], with the reason that requests in flight get.
+    pub fn stop_because(&self, reason: &'static str) {
         self.cordon();
         // If the scheduler has ended, there is nothing left to stop.
-        let _ = self.shared.commands_tx.send(Command::Stop);
+        let _ = self.shared.commands_tx.send(Command::Stop(reason));
     }
 }

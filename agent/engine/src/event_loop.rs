@@ -16,6 +16,7 @@ use crate::step::{Step, StepPlan};
 use crossbeam_channel::Receiver;
 use pd_compute::ComputeError;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -129,8 +130,8 @@ impl EventLoop {
     /// A turn that begins with the command that was waited for, if any.
     fn turn_with(&mut self, waited: Option<Command>) -> Turn {
         self.clock.begin();
-        if !self.receive(waited) {
-            self.end("the engine was stopped");
+        if let ControlFlow::Break(reason) = self.receive(waited) {
+            self.end(reason);
             return Turn::Last;
         }
         self.clock.ended(Phase::Receive);
@@ -203,14 +204,12 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Handles the commands since the last step. Returns `false` to stop.
-    fn receive(&mut self, mut waited: Option<Command>) -> bool {
+    /// Handles the commands since the last step, up to one that says to stop, and why.
+    fn receive(&mut self, mut waited: Option<Command>) -> ControlFlow<&'static str> {
         while let Some(command) = waited.take().or_else(|| self.commands_rx.try_recv().ok()) {
-            if !self.execute(command) {
-                return false;
-            }
+            self.execute(command)?;
         }
-        true
+        ControlFlow::Continue(())
     }
 
     fn wait(&self) -> Option<Command> {
@@ -221,7 +220,7 @@ impl EventLoop {
         }
     }
 
-    fn execute(&mut self, command: Command) -> bool {
+    fn execute(&mut self, command: Command) -> ControlFlow<&'static str> {
         match command {
             Command::Generate(submission) => {
                 self.resources.recorder.metrics.counters.requests.inc();
@@ -239,9 +238,9 @@ impl EventLoop {
                 let _ = done_tx.send(idle);
             }
             Command::Wake => self.waker.pending.store(false, Ordering::Release),
-            Command::Stop => return false,
+            Command::Stop(reason) => return ControlFlow::Break(reason),
         }
-        true
+        ControlFlow::Continue(())
     }
 
     /// Writes the gauges and, when no request is left, checks that no page or row is lost.

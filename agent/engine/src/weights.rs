@@ -27,7 +27,7 @@ pub use matrix::Matrix;
 pub use mxfp4::Mxfp4;
 pub use names::{DraftNames, DraftRole};
 pub use names::{ExpertRole, ExpertsRole, GgufNames, HfNames, LayerRole, Role};
-pub use tensor_view::TensorView;
+pub use tensor_view::{TensorShape, TensorView};
 
 /// The weights of one model, and how its family names and stores them in this kind of file.
 #[derive(Debug)]
@@ -312,6 +312,14 @@ impl Weights {
             name: tensor.name().to_owned(),
             format: tensor.format(),
         })
+    }
+
+    /// All tensors by their names.
+    pub fn shapes(&self) -> BTreeMap<String, TensorShape> {
+        match self {
+            Self::Hf { files, .. } => files.shapes().collect(),
+            Self::Gguf { file, .. } => file.shapes().collect(),
+        }
     }
 
     /// The tensors that are not among `used`, counted by the beginning of their names: a tower of

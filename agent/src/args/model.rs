@@ -7,7 +7,7 @@ use pd_engine::engine::ComputeDtype;
 use pd_protocol::layout::KvDtype;
 use std::path::PathBuf;
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
     /// Hugging Face directory or GGUF file; or a repository of the hub, such as Qwen/Qwen3-8B, which is fetched to the

@@ -25,10 +25,10 @@ pub(crate) async fn generate(
     JsonBody(body, share): JsonBody<GenerateBody>,
 ) -> Result<Response, ApiError> {
     let started = Instant::now();
-    let service = app.service()?;
+    let service = app.enter().await?;
     let stream = body.stream.unwrap_or(false) && app.role != Role::Prefill;
     let return_text = body.return_text_in_logprobs.unwrap_or(false);
-    let request = body.read(service, app.role).await?;
+    let request = body.read(&service, app.role).await?;
     // Its text is tokens now.
     drop(share);
     let parts = Part::of(request.items, request.choices, request.bootstrap);
@@ -42,7 +42,7 @@ pub(crate) async fn generate(
         started,
     };
     let metas: Vec<Meta> = parts.iter().map(meta).collect();
-    let generation = TokenStream::start(service, parts, request.dialect).await?;
+    let generation = TokenStream::start(&service, parts, request.dialect).await?;
     if stream {
         return Ok(sse::respond(
             generation,

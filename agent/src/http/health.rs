@@ -1,6 +1,6 @@
 //! `/health`: the model is loaded and its engine runs. `/health_generate`: it also generates a
 //! token, with faked KV on a worker of a pair. A cordon affects neither: new requests are then
-//! refused where they arrive.
+//! refused where they arrive. While weights are replaced the worker is healthy, and requests wait.
 
 use super::dialect::Dialect;
 use super::error::ApiError;
@@ -18,14 +18,18 @@ use std::sync::Arc;
 
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
     let alive = app.service()?.engine.health();
+    if app.gate.is_closed() {
+        // Another engine takes the place of one that has ended.
+        return Ok(StatusCode::OK);
+    }
     alive.map_err(|stopped| ApiError::retriable(stopped.to_string()))?;
     Ok(StatusCode::OK)
 }
 
 pub(crate) async fn health_generate(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
-    let service = app.service()?;
+    let service = app.enter().await?;
     let part = probe(app.role);
-    let generation = TokenStream::start(service, vec![part], Dialect::generate("text")).await?;
+    let generation = TokenStream::start(&service, vec![part], Dialect::generate("text")).await?;
     generation.collect().await?;
     Ok(StatusCode::OK)
 }

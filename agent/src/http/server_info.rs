@@ -58,7 +58,8 @@ pub(crate) struct ModelInfo {
 
 pub(crate) async fn server(State(app): State<Arc<App>>) -> Result<Json<ServerInfo>, ApiError> {
     let max_body_bytes = app.body_bytes_max();
-    let info = app.service()?.engine.info();
+    let service = app.service()?;
+    let info = service.engine.info();
     Ok(Json(ServerInfo {
         model_path: info.model_path.clone(),
         served_model_name: info.served_model_name.clone(),
@@ -87,7 +88,8 @@ pub(crate) async fn server(State(app): State<Arc<App>>) -> Result<Json<ServerInf
 }
 
 pub(crate) async fn model(State(app): State<Arc<App>>) -> Result<Json<ModelInfo>, ApiError> {
-    let info = app.service()?.engine.info();
+    let service = app.service()?;
+    let info = service.engine.info();
     Ok(Json(ModelInfo {
         model_path: info.model_path.clone(),
         tokenizer_path: info.tokenizer_path.clone(),

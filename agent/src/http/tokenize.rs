@@ -82,11 +82,11 @@ pub(crate) async fn tokenize(
     } else {
         "messages"
     };
-    let texts = body.texts(service)?;
+    let texts = body.texts(&service)?;
     let is_list = matches!(texts, OneOrMany::Many(_));
     let texts = texts.into_vec();
     parts(texts.len(), 1)?;
-    let ids = encode(service, texts, add_special_tokens, field).await?;
+    let ids = encode(&service, texts, add_special_tokens, field).await?;
     drop(share);
     let max_model_len = service.engine.info().context_length;
     let tokenizer = Arc::clone(service.engine.tokenizer());
@@ -111,7 +111,7 @@ pub(crate) async fn detokenize(
     let service = app.service()?;
     check_model(body.model.as_deref(), &app.served_model_name)?;
     let skip_special_tokens = body.skip_special_tokens;
-    let (ids, is_list) = body.ids(service)?;
+    let (ids, is_list) = body.ids(&service)?;
     drop(share);
     let tokenizer = Arc::clone(service.engine.tokenizer());
     let count = ids.iter().map(Vec::len).sum();

@@ -20,8 +20,10 @@ impl App {
     /// Of a request, in bytes: as the command line says, or else by the model.
     pub(crate) fn body_bytes_max(&self) -> usize {
         let by_model = || {
-            let service = self.service.get();
-            service.map_or(BYTES_MOST, |service| of_model(&service.engine))
+            let service = self.service.read();
+            service
+                .as_ref()
+                .map_or(BYTES_MOST, |service| of_model(&service.engine))
         };
         self.body_bytes_max.unwrap_or_else(by_model)
     }

@@ -3,6 +3,7 @@
 use super::AppSpec;
 use crate::gpu::sampler::GpuSampler;
 use crate::http::metrics::HttpMetrics;
+use crate::weights::WeightsBoard;
 use pd_identity::Peers;
 use pd_protocol::Role;
 
@@ -19,5 +20,7 @@ pub(crate) fn mk_spec() -> AppSpec {
         metrics: HttpMetrics::new(),
         body_bytes_max: None,
         bodies_bytes_max: 0,
+        waiting_max: 1,
+        weights: WeightsBoard::new().0,
     }
 }

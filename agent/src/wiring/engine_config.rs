@@ -1,8 +1,8 @@
-//! The engine's configuration, from checked arguments.
+//! The engine's configuration, from checked arguments, for a model that may have taken the place of theirs.
 
 use super::own_address::own_address;
 use super::transfer_config;
-use crate::args::{Args, SamplingSource};
+use crate::args::{Args, ModelArgs, SamplingSource};
 use crate::device;
 use crate::listeners::Ports;
 use crate::observations::ObservationFile;
@@ -18,14 +18,15 @@ use std::sync::Arc;
 /// # Errors
 /// When the device cannot be used, has no memory left for the KV pool, or there is no address that
 /// peers can dial.
-pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig> {
-    let (model, schedule) = (&args.model, &args.schedule);
-    let defaults = EngineConfig::new(&model.model_path);
+pub(super) fn build(
+    (args, model): (&Args, &ModelArgs),
+    ports: Ports,
+    app: &App,
+) -> Result<EngineConfig> {
+    let schedule = &args.schedule;
     let device = device::open(&args.device, &model.model_path)?;
     let sizes = Sizes::new(schedule, &device);
     Ok(EngineConfig {
-        tokenizer_path: model.tokenizer_path.clone(),
-        chat_template: model.chat_template.clone(),
         sampling_from_model: model.sampling_defaults == SamplingSource::Model,
         served_model_name: model.served_name(),
         weight_version: model.weight_version.clone(),
@@ -45,13 +46,22 @@ pub(super) fn build(args: &Args, ports: Ports, app: &App) -> Result<EngineConfig
         disable_radix_cache: schedule.disable_radix_cache,
         device,
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),
-        speculative: args.speculative.config(),
         random_seed: model.random_seed.unwrap_or_else(rand::random),
-        cache_dir: pd_engine::weights::digest::user_folder(),
         observer: observer(args)?,
         mode: mode(args, ports, app)?,
-        ..defaults
+        ..of_model(model, args)
     })
+}
+
+/// As far as it says which checkpoint is read, and how.
+pub(super) fn of_model(model: &ModelArgs, args: &Args) -> EngineConfig {
+    EngineConfig {
+        tokenizer_path: model.tokenizer_path.clone(),
+        chat_template: model.chat_template.clone(),
+        speculative: args.speculative.config(),
+        cache_dir: pd_engine::weights::digest::user_folder(),
+        ..EngineConfig::new(&model.model_path)
+    }
 }
 
 fn observer(args: &Args) -> Result<Option<Arc<dyn Observer>>> {

@@ -24,3 +24,4 @@ mod responses;
 mod start;
 mod stops;
 mod tokenize;
+mod weights;

@@ -126,6 +126,20 @@ pub const OTHERS_ARE_PLAIN: CelRule = CelRule::new(
 )
 .at(".security.peers");
 
+pub const OTHERS_KEEP_WEIGHTS: CelRule = CelRule::new(
+    "self.engine.kind == 'pdserve' || !has(self.model.weights)",
+    "engine.kind sglang and vllm are not asked to change weights: leave weights out, and change the source",
+)
+.at(".model");
+
+pub const WEIGHTS_NAME_THEIR_VERSION: CelRule = CelRule::new(
+    "!has(self.model.weights) || !((has(self.engine.args) && self.engine.args.exists(a, a.name == 'weight-version')) || \
+     (has(self.pools.prefill.args) && self.pools.prefill.args.exists(a, a.name == 'weight-version')) || \
+     (has(self.pools.decode.args) && self.pools.decode.args.exists(a, a.name == 'weight-version')))",
+    "weights.version names the weights: leave the argument weight-version out",
+)
+.at(".model");
+
 pub const VLLM_TRANSPORT: CelRule = CelRule::new(
     "self.engine.kind != 'vllm' || self.kv.transport in ['auto', 'nixl']",
     "engine.kind vllm moves KV by nixl: set kv.transport to that, or to auto",
@@ -152,7 +166,7 @@ pub const VLLM_DECODE_NODES: CelRule = CelRule::new(
 )
 .at(".pools.decode");
 
-pub(super) const ALL: [CelRule; 15] = [
+pub(super) const ALL: [CelRule; 17] = [
     PREFILL_RANKS,
     DECODE_RANKS,
     PREFILL_GPUS,
@@ -164,6 +178,8 @@ pub(super) const ALL: [CelRule; 15] = [
     SGLANG_KV_DTYPE,
     OTHERS_SHARE_NO_MEMORY,
     OTHERS_ARE_PLAIN,
+    OTHERS_KEEP_WEIGHTS,
+    WEIGHTS_NAME_THEIR_VERSION,
     VLLM_TRANSPORT,
     VLLM_KV_DTYPE,
     VLLM_PREFILL_NODES,

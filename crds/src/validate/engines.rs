@@ -38,6 +38,16 @@ pub(super) fn check(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Repo
 
 fn check_pdserve(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
     let (pools, kv) = (&spec.pools, &spec.kv);
+    let args = [&spec.engine.args, &pools.prefill.args, &pools.decode.args];
+    let names_weights = args
+        .into_iter()
+        .flatten()
+        .any(|arg| arg.name == "weight-version");
+    report.unless(
+        spec.model.weights.is_none() || !names_weights,
+        &path.child("model").child("weights"),
+        rules::WEIGHTS_NAME_THEIR_VERSION,
+    );
     for (pool, name, rule) in [
         (&pools.prefill, "prefill", rules::PREFILL_RANKS),
         (&pools.decode, "decode", rules::DECODE_RANKS),
@@ -122,5 +132,10 @@ fn check_other(spec: &PdDeploymentSpec, path: &FieldPath, report: &mut Report) {
         *peers == PeerTrust::Plain,
         &path.child("security").child("peers"),
         rules::OTHERS_ARE_PLAIN,
+    );
+    report.unless(
+        spec.model.weights.is_none(),
+        &path.child("model").child("weights"),
+        rules::OTHERS_KEEP_WEIGHTS,
     );
 }

@@ -10,3 +10,4 @@ mod local;
 mod logs;
 mod observed;
 mod traces;
+mod weights;

@@ -25,6 +25,11 @@ impl Admin {
         }
     }
 
+    /// For calls of other kinds.
+    pub(crate) fn client(&self) -> &HttpClient {
+        &self.client
+    }
+
     pub(crate) async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, CallError> {
         self.client.call(Method::GET, url, None, LIMIT).await
     }

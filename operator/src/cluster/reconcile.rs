@@ -25,6 +25,7 @@ use super::scaling::{INTERVAL, put_scaler, take_scaler};
 use super::snapshot::Snapshot;
 use super::status;
 use super::status_inputs::status_inputs;
+use super::weights::{Weights, follow_weights};
 use super::worker_key::ensure_worker_key;
 use super::write::{Outcome, write};
 use crate::controller::plan::{Observed, ObservedPod};
@@ -132,6 +133,7 @@ async fn run_phases(
     let writes = decide_writes(&snapshot, &observed, scaler.as_mut());
     let mut outcome = write(writer, clients.admin.as_ref(), &snapshot, &writes).await;
     outcome.note(failure.map_or(keyed, Err));
+    let weights = follow_weights(&snapshot, clients.admin.as_ref()).await;
     if let Some(rotation) = &rotation {
         outcome.note(write_rotation(writer, rotation).await);
     }
@@ -144,6 +146,7 @@ async fn run_phases(
     let said = Said {
         outcome: &outcome,
         rotation: rotation.as_ref(),
+        weights: weights.as_ref(),
         fetches: &fetches,
         queued,
     };
@@ -153,6 +156,7 @@ async fn run_phases(
     let timer = ask_again.into_iter().chain(first);
     let timer = timer.chain(gangs::timer(&snapshot, writes.released));
     let timer = timer.chain(rotation.and_then(|it| it.timer()));
+    let timer = timer.chain(weights.and_then(|it| it.timer()));
     let timer = timer.chain(fetches.go_on().then_some(models::INTERVAL));
     let debounce = report(writer, &effective.resources, status, &mut outcome).await;
     (timer.chain(debounce).min(), outcome.failure)
@@ -182,6 +186,7 @@ fn remember_gangs(
 struct Said<'a> {
     outcome: &'a Outcome,
     rotation: Option<&'a Rotation>,
+    weights: Option<&'a Weights>,
     fetches: &'a NodeFetches,
     /// Why a gang has no quota.
     queued: Option<Stuck>,
@@ -198,6 +203,7 @@ fn status_of(
     let Said {
         outcome,
         rotation,
+        weights,
         fetches,
         queued,
     } = said;
@@ -205,6 +211,7 @@ fn status_of(
     let mut inputs = status_inputs(snapshot, observed, outcome, decisions.unwrap_or_default());
     inputs.lacks_slots = scaler.and_then(|scaler| scaler.slot_shortage.lacks());
     inputs.rotation = rotation.map(Rotation::said);
+    inputs.weights = weights.map(Weights::said);
     inputs.half_placed = gangs::said(snapshot, writes.released);
     // To wait for one's turn is no failure, and neither is a fetch that goes on.
     if fetches.go_on() || queued.is_some() {

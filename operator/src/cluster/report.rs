@@ -59,19 +59,20 @@ fn transitions(before: Option<&PdDeploymentStatus>, after: &PdDeploymentStatus) 
     let Some(before) = before else {
         return events;
     };
-    let held = |status| {
-        let condition = find(status, status::PEER_KEYS_ROTATED);
-        condition.filter(|is| is.reason == status::ROTATION_HELD)
-    };
-    if let (None, Some(is)) = (held(before), held(after)) {
-        events.push(event(false, &is.reason, is.message));
+    let troubles = [
+        (status::PEER_KEYS_ROTATED, status::ROTATION_HELD),
+        (status::STATE_SLOTS_FREE, status::OUT_OF_STATE_SLOTS),
+        (status::WEIGHTS_SERVED, status::WEIGHTS_REFUSED),
+    ];
+    for (name, reason) in troubles {
+        let trouble = |status| find(status, name).filter(|is| is.reason == reason);
+        if let (None, Some(is)) = (trouble(before), trouble(after)) {
+            events.push(event(false, &is.reason, is.message));
+        }
     }
-    let lacks_slots = |status| {
-        let condition = find(status, status::STATE_SLOTS_FREE);
-        condition.filter(|is| is.reason == status::OUT_OF_STATE_SLOTS)
-    };
-    if let (None, Some(is)) = (lacks_slots(before), lacks_slots(after)) {
-        events.push(event(false, &is.reason, is.message));
+    let served = |status| find(status, status::WEIGHTS_SERVED).filter(|is| is.status == "True");
+    if let (None, Some(is)) = (served(before), served(after)) {
+        events.push(event(true, &is.reason, is.message));
     }
     let refused = |status| find(status, "SpecValid").filter(|is| is.status == "False");
     if let (None, Some(is)) = (refused(before), refused(after))

@@ -5,7 +5,7 @@ mod inputs;
 
 pub(crate) use conditions::{
     CANNOT_APPLY, FETCHING_MODEL, INVALID_SPEC, OUT_OF_STATE_SLOTS, PEER_KEYS_ROTATED,
-    ROTATION_HELD, STATE_SLOTS_FREE, condition,
+    ROTATION_HELD, STATE_SLOTS_FREE, WEIGHTS_REFUSED, WEIGHTS_SERVED, condition,
 };
 pub(crate) use inputs::{Guard, KeyRotation, StatusInputs};
 

@@ -43,6 +43,7 @@ pub(super) fn status_inputs(
         lacks_slots: None,
         progressed: snapshot.progressed(),
         rotation: None,
+        weights: None,
         guard: guard(snapshot),
     }
 }

@@ -15,7 +15,7 @@ pub(crate) mod history;
 pub(crate) mod host_network;
 mod memory;
 pub(crate) mod merge;
-mod model;
+pub(crate) mod model;
 mod neighbours;
 pub(crate) mod network;
 pub(crate) mod peers;

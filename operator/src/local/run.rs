@@ -13,6 +13,7 @@ use super::signals::Signals;
 use super::status::{LocalPhase, LocalStatus};
 use super::target::{Target, TargetError, is_ready};
 use super::watch::WatchedFile;
+use super::weights::Weights;
 use crate::controller::plan::{Action, Observed};
 use crate::decide::{Decided, decide_steps};
 use pd_identity::{Identity, KeyFileError, Peers};
@@ -69,6 +70,7 @@ struct Runtime {
     target: Target,
     fleet: Fleet,
     scaler: Scaler,
+    weights: Weights,
     file: WatchedFile,
     file_error: Option<String>,
     state_file: StateFile,
@@ -133,6 +135,7 @@ impl Runtime {
             target,
             fleet,
             scaler: Scaler::new(),
+            weights: Weights::default(),
             file,
             file_error: None,
             state_file,
@@ -154,7 +157,9 @@ impl Runtime {
             let scaler = Some(self.scaler.inner());
             let decided = decide_steps(spec, &desired, &observed, scaler);
             self.write(&decided).await?;
-            self.settle(decided.steps.is_empty() && is_ready(&desired, &observed));
+            self.weights.follow(&self.fleet, self.target.spec()).await;
+            let settled = decided.steps.is_empty() && self.weights.is_settled();
+            self.settle(settled && is_ready(&desired, &observed));
             self.write_status()?;
             if self.config.once {
                 if self.has_been_ready {

@@ -10,7 +10,7 @@ use axum::routing::{delete, get, post};
 use pd_http::{Limits, ListenerMetrics, serve_peers};
 use pd_identity::{Clients, Identity, Keyring, Peers};
 use pd_protocol::workers::{
-    DrainState, DrainStatus, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
+    DispatchStatus, DrainState, DrainStatus, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
@@ -188,6 +188,7 @@ async fn ready(State(router): State<Arc<Router>>) -> StatusCode {
 async fn list(State(router): State<Arc<Router>>) -> Json<WorkerList> {
     Json(WorkerList {
         workers: router.0.lock().values().cloned().collect(),
+        dispatch: DispatchStatus::default(),
     })
 }
 
@@ -202,6 +203,7 @@ async fn add(
         in_flight: 0,
         kv_compat: None,
         boot_id: None,
+        weights: None,
         reason: None,
     };
     router

@@ -1,6 +1,8 @@
 //! What holds a deployment back, from its own object, its pods, their nodes and figures: each in a sentence
 //! that says what can be done, the most important first.
 
+mod replacements;
+
 use super::Dispositions;
 use crate::metrics::Figures;
 use crate::text::age;
@@ -15,6 +17,7 @@ use pd_crds::scaling::ScalingMode;
 use pd_crds::status::RevisionStatus;
 use pd_crds::stuck::{Cause, stuck};
 use pd_protocol::labels;
+use replacements::{rotation, weights};
 use std::collections::BTreeMap;
 
 const FIND_OPERATOR: &str = "see whether one runs: \
@@ -43,6 +46,7 @@ pub(super) fn blockers(view: &View, dispositions: &Dispositions, now: Timestamp)
         leaving(view, now),
         nodes(view, dispositions),
         rotation(view),
+        weights(view),
         scaling(view, now),
     ];
     let sentences: Vec<String> = by_weight.into_iter().flatten().collect();
@@ -349,21 +353,6 @@ pub(super) fn slots(figures: &Figures) -> Option<String> {
             lacking.join(", ")
         )
     })
-}
-
-/// A replacement of the peer keys that waits for processes, or for someone.
-fn rotation(view: &View) -> Vec<String> {
-    let condition = view.condition("PeerKeysRotated");
-    let unmet = condition.filter(|condition| condition.status == "False");
-    let sentence = unmet.map(|condition| {
-        let message = &condition.message;
-        if condition.reason == "RotationHeld" {
-            format!("The rotation of its peer keys is held up: {message}.")
-        } else {
-            format!("Its peer keys are being rotated: {message}.")
-        }
-    });
-    sentence.into_iter().collect()
 }
 
 /// What the conditions say, where nothing else explains them.

@@ -84,6 +84,7 @@ fn head(view: &View, figures: &Figures, now: Timestamp) -> Vec<(&'static str, St
         "ImagesAlike",
         "PeerKeysRotated",
         "StateSlotsFree",
+        "WeightsServed",
     ];
     let failing = news.into_iter().filter(fails);
     lines.extend(failing.filter_map(condition));

@@ -2,6 +2,7 @@
 //! them over, which process it is and where its bootstrap server listens.
 
 use pd_protocol::Role;
+use pd_protocol::weights::Checkpoint;
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +12,8 @@ pub(crate) struct WorkerInfo {
     pub(crate) kv_compat: Option<String>,
     pub(crate) handover: Handover,
     pub(crate) boot_id: Option<String>,
+    /// Whose weights it serves, where they have a name.
+    pub(crate) weights: Option<Checkpoint>,
     pub(crate) role: Option<Role>,
     pub(crate) bootstrap_port: Option<u16>,
     /// Requests that it runs at once.
@@ -40,6 +43,8 @@ struct ServerInfo {
     model_path: Option<String>,
     #[serde(default)]
     kv_compat: Option<String>,
+    #[serde(default)]
+    weight_version: Option<String>,
     #[serde(default)]
     boot_id: Option<String>,
     #[serde(default)]
@@ -92,6 +97,7 @@ impl WorkerInfo {
     /// The JSON error, with its position.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         let info: ServerInfo = serde_json::from_slice(json)?;
+        let weights = info.model_path.clone().zip(info.weight_version);
         let mut models = match info.served_model_name {
             Some(OneOrMany::One(name)) => vec![name],
             Some(OneOrMany::Many(names)) => names,
@@ -123,6 +129,10 @@ impl WorkerInfo {
             kv_compat: info.kv_compat,
             handover,
             boot_id: info.boot_id,
+            weights: weights.map(|(model_path, weight_version)| Checkpoint {
+                model_path,
+                weight_version,
+            }),
             role: info.disaggregation_mode.and_then(|mode| mode.parse().ok()),
             bootstrap_port: info.bootstrap_port,
         })

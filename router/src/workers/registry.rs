@@ -164,6 +164,13 @@ impl Registry {
         }
     }
 
+    /// Asks each worker now what it serves.
+    pub(crate) fn probe_all(&self) {
+        let entries = self.entries.lock();
+        let workers = entries.values();
+        workers.for_each(|entry| entry.worker.suspected.notify_one());
+    }
+
     pub(crate) fn set_unready(&self, worker: &Arc<Worker>, reason: String) {
         self.update(worker, |entry| {
             entry.reason = Some(reason);
@@ -246,6 +253,7 @@ impl Entry {
             in_flight: self.worker.load().requests,
             kv_compat: info.and_then(|info| info.kv_compat.clone()),
             boot_id: info.and_then(|info| info.boot_id.clone()),
+            weights: info.and_then(|info| info.weights.clone()),
             reason: self.reason.clone().or_else(circuit_reason),
         }
     }

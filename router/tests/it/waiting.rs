@@ -6,6 +6,7 @@ use crate::mock::{Answer, Mock};
 use pd_protocol::Role;
 use pd_router::Stopped;
 use serde_json::json;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 fn ask(running: &Running, count: usize) -> Vec<JoinHandle<Reply>> {
@@ -136,4 +137,57 @@ async fn requests_in_flight_are_counted_from_their_place_on() {
     assert_eq!(pair.running.metric("pd_router_in_flight").await, 1.0);
     asked[0].abort();
     pair.running.until(|router| router.in_flight() == 0).await;
+}
+
+#[tokio::test]
+async fn a_pause_holds_requests_back_and_fails_none() {
+    let pair = Pair::start("").await;
+    let (router, client) = (&pair.running.router, &pair.running.client);
+    assert_eq!(client.post("/generate", "{}").await.status(), 200);
+    let paused = router.pause(Duration::from_secs(60));
+    assert_eq!((paused.in_flight, paused.waiting), (0, 0));
+    assert!(paused.paused_ms.is_some());
+    let asked = ask(&pair.running, 8);
+    pair.running.until(|router| router.waiting() == 8).await;
+    assert_eq!(pair.decode.counts().asked, 1);
+    assert!(router.dispatch_status().paused_ms >= paused.paused_ms);
+    assert_eq!(router.resume().paused_ms, None);
+    assert_answered(asked).await;
+    assert_eq!(pair.decode.counts().asked, 9);
+}
+
+#[tokio::test]
+async fn a_pause_ends_by_itself_unless_it_is_renewed() {
+    let pair = Pair::start("").await;
+    let router = &pair.running.router;
+    router.pause(Duration::from_secs(60));
+    let asked = ask(&pair.running, 1);
+    pair.running.until(|router| router.waiting() == 1).await;
+    router.pause(Duration::from_millis(50));
+    router.pause(Duration::from_millis(60_000));
+    router.resume();
+    router.pause(Duration::from_millis(200));
+    let begun = Instant::now();
+    assert_answered(asked).await;
+    let later = ask(&pair.running, 1);
+    assert_answered(later).await;
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(router.dispatch_status().paused_ms, None);
+}
+
+#[tokio::test]
+async fn a_pause_lets_what_is_in_flight_end() {
+    let pair = Pair::start("").await;
+    let last = Answer::StatusWhenReleased(200, "{}".to_owned());
+    pair.decode.answer(last);
+    let router = &pair.running.router;
+    let asked = ask(&pair.running, 1);
+    pair.running.until(|router| router.in_flight() == 1).await;
+    assert_eq!(router.pause(Duration::from_secs(60)).in_flight, 1);
+    pair.decode.until(|counts| counts.asked == 1).await;
+    pair.decode.release();
+    assert_answered(asked).await;
+    pair.running.until(|router| router.in_flight() == 0).await;
+    let status = router.resume();
+    assert_eq!((status.paused_ms, status.in_flight), (None, 0));
 }

@@ -28,6 +28,7 @@ const NOT_REASONS: &[&str] = &[
     "Stalled",
     "StateSlotsFree",
     "True",
+    "WeightsServed",
     "WorkersGuarded",
     "Replace",
     "WorkerReplaced",

@@ -1,5 +1,6 @@
 //! State that the handles and the scheduler's thread share, and the guard that stops the engine with its last handle.
 
+use super::replacement::CheckpointForm;
 use crate::command::{Command, CommandSender};
 use crate::grammar::Grammars;
 use crate::in_flight::InFlightRequests;
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub(super) struct Shared {
     pub(super) commands_tx: CommandSender,
     pub(super) info: EngineInfo,
+    /// What a checkpoint must have to take the place of this one.
+    pub(super) form: CheckpointForm,
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) chat_template: Option<ChatTemplate>,
     pub(super) grammars: Grammars,
@@ -27,6 +30,9 @@ pub(super) struct Shared {
     pub(super) transfer_failure: Option<Failure>,
     pub(super) state: State,
 }
+
+/// The reason that most requests get when their engine ends.
+pub(super) const STOPPED: &str = "the engine was stopped";
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -58,6 +64,6 @@ impl std::fmt::Debug for Shared {
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         // If the scheduler has ended, there is nothing left to stop.
-        let _ = self.commands_tx.send(Command::Stop);
+        let _ = self.commands_tx.send(Command::Stop(STOPPED));
     }
 }

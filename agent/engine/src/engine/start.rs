@@ -7,6 +7,7 @@ use super::config::{SpeculativeAlgorithm, SpeculativeConfig};
 use super::device::{self, Numbers};
 use super::draft;
 use super::identity::Identity;
+use super::replacement::CheckpointForm;
 use super::shared::{Shared, State, StopOnDrop};
 use super::sizes;
 use super::{EngineHandle, Scheduler};
@@ -76,6 +77,7 @@ struct Loaded {
     /// For a transfer, if there is one.
     memory: Option<RankMemory>,
     info: EngineInfo,
+    form: CheckpointForm,
     limits: ScheduleLimits,
     shape: KvPoolShape,
     /// Of the layers of the window space.
@@ -180,6 +182,7 @@ fn load<B: Backend>(
     let identity = Identity::new(&files.config, (shape, window), dtype, &digests);
     Ok(Loaded {
         info: identity.info(config, &files, shape, context_length),
+        form: CheckpointForm::of(&files),
         ranks: Box::new(rank),
         draft_model,
         draft_layer: draft::layer(&files, step_limits, backend.activation_dtype()),
@@ -245,6 +248,7 @@ fn assemble(
         commands_tx: commands_tx.clone(),
         grammars,
         info: loaded.info,
+        form: loaded.form,
         tokenizer: loaded.tokenizer,
         chat_template: loaded.chat_template,
         metrics: metrics.clone(),

@@ -7,7 +7,7 @@ mod reader;
 mod record;
 mod value;
 
-use super::tensor_view::TensorView;
+use super::tensor_view::{TensorShape, TensorView};
 use pd_compute::MappedFile;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -130,6 +130,17 @@ impl Gguf {
     /// Of all tensors, in no order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.header.tensors.keys().map(String::as_str)
+    }
+
+    /// What the header says of all tensors, in no order.
+    pub fn shapes(&self) -> impl Iterator<Item = (String, TensorShape)> {
+        let of_info = |info: &TensorInfo| TensorShape {
+            dtype: format!("{:?}", info.format),
+            rows: info.rows,
+            columns: info.columns,
+        };
+        let tensors = self.header.tensors.iter();
+        tensors.map(move |(name, info)| (name.clone(), of_info(info)))
     }
 
     pub fn tensor_count(&self) -> usize {

@@ -4,7 +4,7 @@
 mod index;
 mod shard;
 
-use super::tensor_view::TensorView;
+use super::tensor_view::{TensorShape, TensorView};
 use pd_compute::WeightFormat;
 use safetensors::Dtype;
 use shard::Shard;
@@ -175,6 +175,17 @@ impl Safetensors {
     /// Of all tensors, in no order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
+    }
+
+    /// What the headers say of all tensors, in no order.
+    pub fn shapes(&self) -> impl Iterator<Item = (String, TensorShape)> {
+        let of_span = |span: &TensorSpan| TensorShape {
+            dtype: format!("{:?}", span.dtype),
+            rows: span.rows,
+            columns: span.columns,
+        };
+        let tensors = self.tensors.iter();
+        tensors.map(move |(name, span)| (name.clone(), of_span(span)))
     }
 
     /// Each file's path and header bytes.

@@ -28,7 +28,7 @@ pub(crate) async fn chat_completions(
     State(app): State<Arc<App>>,
     JsonBody(mut request, share): JsonBody<OpenAiRequest<bool>>,
 ) -> Result<Response, ApiError> {
-    let service = app.service()?;
+    let service = app.enter().await?;
     let usage_events = request.usage_events();
     let return_token_ids = request.return_token_ids.unwrap_or(false);
     let asked = ChatAsked {
@@ -46,7 +46,7 @@ pub(crate) async fn chat_completions(
         generation,
         streams,
         ..
-    } = asked.start(&app, share).await?;
+    } = asked.start(&app, &service, share).await?;
     if streams {
         let events = ChatEvents::new(head, readers, texts, tally, usage_events)
             .with_token_ids(return_token_ids);

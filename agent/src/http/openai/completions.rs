@@ -29,7 +29,7 @@ pub(crate) async fn completions(
     State(app): State<Arc<App>>,
     JsonBody(mut request, share): JsonBody<OpenAiRequest<u32>>,
 ) -> Result<Response, ApiError> {
-    let service = app.service()?;
+    let service = app.enter().await?;
     check_model(request.model.as_deref(), &app.served_model_name)?;
     let dialect = request.dialect("prompt");
     let choices = request.choices()?;
@@ -42,8 +42,8 @@ pub(crate) async fn completions(
     let add_special_tokens = request.add_special_tokens.unwrap_or(true);
     let prompts = prompts(request.prompt.take())?;
     let parts = parts(prompts.len(), choices)?;
-    let prompts = Prompt::encode(prompts, service, add_special_tokens, dialect).await?;
-    let grammar = Constraint::compiled(constraint, service).await?;
+    let prompts = Prompt::encode(prompts, &service, add_special_tokens, dialect).await?;
+    let grammar = Constraint::compiled(constraint, &service).await?;
     // Its text is tokens and a grammar now.
     drop(share);
     let bootstrap = request.take_bootstrap().resolve(app.role, parts)?;
@@ -69,7 +69,7 @@ pub(crate) async fn completions(
     };
     let items = prompts.into_iter().map(item).collect();
     let generation =
-        TokenStream::start(service, Part::of(items, choices, bootstrap), dialect).await?;
+        TokenStream::start(&service, Part::of(items, choices, bootstrap), dialect).await?;
     // Prefill answers with one token, after its transfer: there is nothing to stream.
     if request.stream == Some(true) && app.role != Role::Prefill {
         let events = CompletionEvents::new(answered, parts, request.usage_events());

@@ -27,10 +27,11 @@ pub(crate) async fn responses(
     State(app): State<Arc<App>>,
     JsonBody(request, mut share): JsonBody<ResponsesRequest>,
 ) -> Result<Response, ApiError> {
+    let service = app.enter().await?;
     let (asked, echo) = request.into_chat()?;
     // The answer says again what was asked.
     let held = share.split_off(echo.len());
-    let started = asked.start(&app, share).await?;
+    let started = asked.start(&app, &service, share).await?;
     let ChatStarted {
         head,
         readers,

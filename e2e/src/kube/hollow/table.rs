@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use pd_protocol::Role;
 use pd_protocol::labels;
 use pd_protocol::workers::{
-    DrainState, DrainStatus, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
+    DispatchStatus, DrainState, DrainStatus, WorkerList, WorkerSpec, WorkerState, WorkerStatus,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -165,6 +165,7 @@ impl Table {
         let workers = together.filter_map(|address| known.pods[address].as_worker(*address));
         Some(WorkerList {
             workers: workers.collect(),
+            dispatch: DispatchStatus::default(),
         })
     }
 
@@ -249,6 +250,7 @@ impl Pod {
             in_flight: 0,
             kv_compat: Some("hollow".to_owned()),
             boot_id: None,
+            weights: None,
             reason: None,
         })
     }

@@ -97,6 +97,28 @@ fn a_rotation_of_keys_that_is_held_up_is_news_once() {
 }
 
 #[test]
+fn weights_that_are_refused_or_served_are_news_once() {
+    let mk = |status: &str, reason: &str| {
+        let condition = json!({"type": "WeightsServed", "status": status, "reason": reason,
+            "message": "said", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"conditions": [condition]});
+        serde_json::from_value::<PdDeploymentStatus>(status).expect("a status")
+    };
+    let change = mk("False", "WeightsChange");
+    let (refused, alike) = (mk("False", "WeightsRefused"), mk("True", "WeightsAlike"));
+    for (after, reason, kind) in [
+        (&refused, "WeightsRefused", EventType::Warning),
+        (&alike, "WeightsAlike", EventType::Normal),
+    ] {
+        let news = transitions(Some(&change), after);
+        assert_eq!(news.len(), 1);
+        assert_eq!((news[0].reason.as_str(), news[0].type_), (reason, kind));
+        assert!(transitions(Some(after), after).is_empty());
+        assert!(transitions(Some(after), &change).is_empty());
+    }
+}
+
+#[test]
 fn requests_that_begin_to_wait_for_slots_are_news_once() {
     let mk = |status: &str, reason: &str| {
         let condition = json!({"type": "StateSlotsFree", "status": status, "reason": reason,

@@ -3,12 +3,15 @@
 mod properties;
 
 use super::inputs::StatusInputs;
+use crate::weights::Progress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use pd_crds::PdDeployment;
 use pd_crds::status::{PdDeploymentStatus, PoolStatus, PoolsStatus};
 use pd_crds::stuck::Cause;
-use properties::{guard_claim, images_claim, model_claim, rotation_claim, slots_claim};
+use properties::{
+    guard_claim, images_claim, model_claim, rotation_claim, slots_claim, weights_claim,
+};
 
 /// Reasons of a deployment that cannot be carried out.
 pub(crate) const CANNOT_APPLY: &str = "CannotApply";
@@ -21,6 +24,10 @@ pub(crate) const ROTATION_HELD: &str = "RotationHeld";
 /// The condition of slots for recurrent state, and its reason while they are too few.
 pub(crate) const STATE_SLOTS_FREE: &str = "StateSlotsFree";
 pub(crate) const OUT_OF_STATE_SLOTS: &str = "OutOfStateSlots";
+/// The condition of weights that workers change while they run, and its reason where one cannot take them.
+pub(crate) const WEIGHTS_SERVED: &str = "WeightsServed";
+pub(crate) const WEIGHTS_REFUSED: &str = "WeightsRefused";
+const WEIGHTS_CHANGE: &str = "WeightsChange";
 /// Reasons of `Progressing` that decide what `Reconciling` and `Stalled` say.
 const AS_WANTED: &str = "AsWanted";
 const DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
@@ -112,6 +119,7 @@ fn claims(
     ];
     claims.extend(inputs.model.as_ref().map(model_claim));
     claims.extend(inputs.rotation.as_ref().map(rotation_claim));
+    claims.extend(inputs.weights.as_ref().map(weights_claim));
     claims.extend(inputs.guard.map(guard_claim));
     let slots = inputs
         .lacks_slots
@@ -157,7 +165,10 @@ fn kstatus_claims(
             DEADLINE_EXCEEDED,
             "routers do not start within spec.rollout.progressDeadlineSeconds",
         )),
-        None => None,
+        None => inputs.weights.as_ref().and_then(|weights| match weights {
+            Progress::Refused(why) => Some((WEIGHTS_REFUSED, why.as_str())),
+            Progress::Served(_) | Progress::UnderWay(_) => None,
+        }),
     };
     let fetched = inputs.model.as_ref().filter(|model| !model.is_fetched());
     let moves = if let Some(model) = fetched {
@@ -167,7 +178,10 @@ fn kstatus_claims(
     } else if routers != Routers::AsWanted {
         Some(("RoutersMove", "routers start or are replaced"))
     } else {
-        None
+        inputs.weights.as_ref().and_then(|weights| match weights {
+            Progress::UnderWay(said) => Some((WEIGHTS_CHANGE, said.as_str())),
+            Progress::Served(_) | Progress::Refused(_) => None,
+        })
     };
     let moves = moves.filter(|_| stalls.is_none());
     let (reason, message) = moves.unwrap_or((AS_WANTED, "nothing is under way"));

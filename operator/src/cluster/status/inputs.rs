@@ -1,5 +1,6 @@
 //! What a status is made of beside the pods.
 
+use crate::weights::Progress;
 use k8s_openapi::jiff::Timestamp;
 use pd_crds::status::{Decision, ModelStatus};
 use pd_crds::stuck::Stuck;
@@ -38,6 +39,8 @@ pub(crate) struct StatusInputs {
     pub(crate) progressed: Option<Timestamp>,
     /// How far the replacement of its peer keys is, where one was asked for.
     pub(crate) rotation: Option<KeyRotation>,
+    /// How far workers are with the weights of the spec, where it names some.
+    pub(crate) weights: Option<Progress>,
     /// What guards the ports of workers that do not know their peers.
     pub(crate) guard: Option<Guard>,
 }

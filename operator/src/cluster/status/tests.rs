@@ -4,6 +4,7 @@ use super::*;
 use crate::controller::build::component::Component::{Decode, Prefill};
 use crate::controller::build::slot::Slot;
 use crate::controller::plan::Leaving;
+use crate::weights::Progress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use pd_crds::document;
 use pd_crds::node_disposition::NodeDisposition;
@@ -65,6 +66,7 @@ fn mk_inputs(routers: i32) -> StatusInputs {
         unpaired: None,
         progressed: None,
         rotation: None,
+        weights: None,
         guard: None,
     }
 }
@@ -311,6 +313,38 @@ fn a_rotation_of_keys_has_a_condition_where_it_was_asked_for() {
         let rotated = condition(&status, PEER_KEYS_ROTATED);
         assert_eq!((&*rotated.status, &*rotated.reason), (holds, reason));
         assert_eq!(kstatus(&status), "Current", "it serves as it is wanted");
+    }
+}
+
+#[test]
+fn weights_have_a_condition_where_the_spec_names_some() {
+    let pair = || vec![mk_pod(Prefill, 0, true), mk_pod(Decode, 0, true)];
+    let settled = mk_status(pair(), &mk_inputs(1));
+    let mut conditions = settled.conditions.iter();
+    assert!(!conditions.any(|is| is.type_ == WEIGHTS_SERVED));
+    let said = || "said".to_owned();
+    for (progress, holds, reason, seen) in [
+        (
+            Progress::UnderWay(said()),
+            "False",
+            "WeightsChange",
+            "InProgress",
+        ),
+        (
+            Progress::Refused(said()),
+            "False",
+            "WeightsRefused",
+            "Failed",
+        ),
+        (Progress::Served(said()), "True", "WeightsAlike", "Current"),
+    ] {
+        let mut inputs = mk_inputs(1);
+        inputs.weights = Some(progress);
+        let status = mk_status(pair(), &inputs);
+        let weights = condition(&status, WEIGHTS_SERVED);
+        assert_eq!((&*weights.status, &*weights.reason), (holds, reason));
+        assert_eq!(kstatus(&status), seen);
+        assert_eq!(condition(&status, "Ready").status, "True");
     }
 }
 

@@ -4,16 +4,34 @@ use k8s_openapi::api::core::v1::{
     HostPathVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, Volume, VolumeMount,
 };
 use kube::ResourceExt;
-use pd_crds::PdDeployment;
-use pd_crds::model::{CachePlace, HuggingFaceSource, ModelSource};
+use pd_crds::model::{CachePlace, HuggingFaceSource, ModelSource, ModelSpec};
+use pd_crds::{PdDeployment, PdDeploymentSpec};
+use pd_protocol::weights::Checkpoint;
 
 /// Where a model lies in the container that comes from a volume of its own.
 pub(super) const MOUNT: &str = "/model";
 pub(super) const VOLUME: &str = "model";
 
-/// What the engine is given as the model. A `hostPath` is mounted where it lies on the node, so that a
-/// path means the same inside.
-pub(super) fn path(source: &ModelSource) -> String {
+/// What the engine is given as the model.
+pub(super) fn path(model: &ModelSpec) -> String {
+    let source = source_path(&model.source);
+    match &model.weights {
+        Some(weights) => format!("{}/{}", source.trim_end_matches('/'), weights.path),
+        None => source,
+    }
+}
+
+/// What every worker is to serve, where the spec changes it on workers that run.
+pub(crate) fn checkpoint(spec: &PdDeploymentSpec) -> Option<Checkpoint> {
+    let weights = spec.model.weights.as_ref()?;
+    Some(Checkpoint {
+        model_path: path(&spec.model),
+        weight_version: weights.version().to_owned(),
+    })
+}
+
+/// A `hostPath` is mounted where it lies on the node, so that a path means the same inside.
+fn source_path(source: &ModelSource) -> String {
     let ModelSource {
         host_path,
         pvc,

@@ -181,7 +181,10 @@ fn build_args(
     let engine = engines::of(spec.engine.kind);
     let names = &engine.names;
     let mut args = Args::default();
-    args.flag(names.model, model::path(&spec.model.source));
+    args.flag(names.model, model::path(&spec.model));
+    if let Some(weights) = &spec.model.weights {
+        args.flag("weight-version", weights.version());
+    }
     args.flag("served-model-name", deployment.served_model_name());
     args.flag("host", pod::POD_IP_ARG);
     args.flag("port", ports::HTTP.to_string());

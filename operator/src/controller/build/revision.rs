@@ -74,9 +74,12 @@ pub(super) fn of_fetch(source: &HuggingFaceSource) -> String {
     digest(&json!(source))
 }
 
-/// What of a model pods read: not how it was fetched.
+/// What of a model pods read: not how it was fetched, and of weights that workers change while they run, that there are some.
 fn read(model: &ModelSpec) -> Value {
     let mut read = json!(model);
+    if let Some(weights) = read.get_mut("weights") {
+        *weights = json!({});
+    }
     let source = read.pointer_mut("/source/huggingFace");
     if let Some(source) = source.and_then(Value::as_object_mut) {
         source.remove("tokenSecretRef");

@@ -56,6 +56,7 @@ fn mk_listed(pod: &ObservedPod, state: WorkerState) -> WorkerStatus {
         in_flight: 0,
         kv_compat: None,
         boot_id: None,
+        weights: None,
         reason: None,
     }
 }

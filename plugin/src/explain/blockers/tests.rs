@@ -203,6 +203,22 @@ fn a_suspended_deployment_says_so_and_how_to_have_it_back() {
 }
 
 #[test]
+fn new_weights_are_reported_until_all_serve_them() {
+    let explained = |status: &str, reason: &str| {
+        let mut document = settled();
+        let conditions = document["status"]["conditions"].as_array_mut().unwrap();
+        conditions.push(condition("WeightsServed", status, reason, "p reads them"));
+        let settled = settled_view();
+        printed(&view(document, settled.pods))
+    };
+    let changing = explained("False", "WeightsChange");
+    assert_eq!(changing, ["Its weights are being replaced: p reads them."]);
+    let refused = explained("False", "WeightsRefused");
+    assert_eq!(refused, ["Its new weights are refused: p reads them."]);
+    assert_eq!(explained("True", "WeightsAlike"), [""; 0]);
+}
+
+#[test]
 fn a_rotation_of_keys_is_reported_until_it_is_done() {
     let explained = |status: &str, reason: &str| {
         let mut document = settled();

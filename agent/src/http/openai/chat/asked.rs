@@ -49,7 +49,12 @@ impl ChatAsked {
     ///
     /// # Errors
     /// 4xx for what cannot be served, and the failure that came before any step.
-    pub(crate) async fn start(self, app: &App, share: BodyShare) -> Result<ChatStarted, ApiError> {
+    pub(crate) async fn start(
+        self,
+        app: &App,
+        service: &Service,
+        share: BodyShare,
+    ) -> Result<ChatStarted, ApiError> {
         let Self {
             dialect,
             id_prefix,
@@ -57,7 +62,6 @@ impl ChatAsked {
             constraint: given,
             settings: mut request,
         } = self;
-        let service = app.service()?;
         check_model(request.model.as_deref(), &app.served_model_name)?;
         let choices = request.choices()?;
         request.fill_sampling(service.engine.info().sampling_defaults);

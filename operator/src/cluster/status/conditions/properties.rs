@@ -3,7 +3,9 @@
 use super::super::inputs::{Guard, KeyRotation};
 use super::{
     Claim, FETCHING_MODEL, OUT_OF_STATE_SLOTS, PEER_KEYS_ROTATED, ROTATION_HELD, STATE_SLOTS_FREE,
+    WEIGHTS_CHANGE, WEIGHTS_REFUSED, WEIGHTS_SERVED,
 };
+use crate::weights::Progress;
 use kube::ResourceExt;
 use pd_crds::PdDeployment;
 use pd_crds::status::ModelStatus;
@@ -32,6 +34,21 @@ pub(super) fn rotation_claim(rotation: &KeyRotation) -> Claim {
     };
     Claim {
         name: PEER_KEYS_ROTATED,
+        holds,
+        reason,
+        message: message.clone(),
+    }
+}
+
+/// Whether all workers serve the weights that the spec names.
+pub(super) fn weights_claim(progress: &Progress) -> Claim {
+    let (holds, reason, message) = match progress {
+        Progress::Served(message) => (true, "WeightsAlike", message),
+        Progress::UnderWay(message) => (false, WEIGHTS_CHANGE, message),
+        Progress::Refused(message) => (false, WEIGHTS_REFUSED, message),
+    };
+    Claim {
+        name: WEIGHTS_SERVED,
         holds,
         reason,
         message: message.clone(),
