@@ -252,3 +252,28 @@ async fn weights_that_vanish_before_they_are_loaded_leave_those_from_before() {
     assert_eq!(said(&waiting.await.unwrap().ok()), before);
     assert_eq!(status(&agent).await["serving"]["weight_version"], "one");
 }
+
+#[tokio::test]
+async fn the_last_event_of_each_choice_says_whose_weights_answered() {
+    let agent = Agent::start(&["--weight-version", "one"]).await;
+    for (path, asked) in [
+        (
+            "/v1/chat/completions",
+            json!({"messages": [{"role": "user", "content": "the sea"}]}),
+        ),
+        ("/v1/completions", json!({"prompt": "the sea"})),
+    ] {
+        let mut body = asked;
+        body["stream"] = json!(true);
+        body["max_tokens"] = json!(3);
+        body["n"] = json!(2);
+        let mut events = agent.client.stream(&agent.url(path), &body).await;
+        let events = events.all().await;
+        let ends = |event: &&Value| !event["choices"][0]["finish_reason"].is_null();
+        let (last, others): (Vec<_>, Vec<_>) = events.iter().partition(ends);
+        let version = |event: &&Value| event["metadata"]["weight_version"] == "one";
+        assert_eq!(last.len(), 2, "{events:?}");
+        assert!(last.iter().all(version), "{last:?}");
+        assert!(others.iter().all(|event| event["metadata"].is_null()));
+    }
+}

@@ -2,13 +2,19 @@
 
 use crate::stand::{NAMESPACE, Stand, chat};
 use anyhow::{Context, Result, ensure};
+use pd_e2e::binaries::smollm2;
 use pd_e2e::load::Tally;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The longest request of the traffic, on two busy cores.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+
+/// Checkpoints of one network.
+const STEPS: [&str; 2] = ["step-1.gguf", "step-2.gguf"];
 
 /// A dead process ends or moves its requests within this.
 const DEAD_WITHIN: Duration = Duration::from_secs(2);
@@ -75,6 +81,72 @@ fn chunks(tokens: &str) -> Value {
     json!({"spec": {"engine": {"args": args}}})
 }
 
+/// A checkpoint of a folder, in place of the model's own file.
+fn weights(folder: &Path, step: &str) -> Value {
+    json!({"spec": {"model": {"source": {"hostPath": {"path": folder}}, "weights": {"path": step}}}})
+}
+
+/// SmolLM2 twice: what clients are answered stays the same.
+fn checkpoints(stand: &Stand) -> Result<PathBuf> {
+    let folder = stand.cluster.dir().join("checkpoints");
+    fs::create_dir_all(&folder)?;
+    for step in STEPS {
+        fs::copy(smollm2(), folder.join(step))?;
+    }
+    Ok(folder)
+}
+
+/// Waits for a reason of the condition of weights, and words of its message.
+async fn weights_say(stand: &Stand, reason: &str, words: &str) -> Result<()> {
+    stand
+        .becomes(|| {
+            let object = stand.json("get pdd smollm2")?;
+            let mut conditions = object["status"]["conditions"]
+                .as_array()
+                .into_iter()
+                .flatten();
+            let weights = conditions.find(|is| is["type"] == "WeightsServed");
+            let weights = weights.context("no condition of weights")?;
+            let message = weights["message"].as_str().unwrap_or_default();
+            ensure!(
+                weights["reason"] == reason && message.contains(words),
+                "{weights}"
+            );
+            Ok(())
+        })
+        .await
+}
+
+/// Weights that workers take while they run: first their file becomes a folder, by a rollout.
+async fn retrained(stand: &Stand) -> Result<()> {
+    let folder = checkpoints(stand)?;
+    let by_rollout = async || {
+        stand.edit(&weights(&folder, STEPS[0]))?;
+        stand.settled(1, 1).await?;
+        weights_say(stand, "WeightsAlike", STEPS[0]).await
+    };
+    under_load(stand, "weights that can be replaced", by_rollout).await?;
+    let before = stand.worker_uids()?;
+    let in_place = async || {
+        stand.edit(&weights(&folder, STEPS[1]))?;
+        weights_say(stand, "WeightsAlike", STEPS[1]).await
+    };
+    under_load(stand, "new weights without a restart", in_place).await?;
+    ensure!(stand.worker_uids()? == before, "a worker was replaced");
+    let missing = async || {
+        stand.edit(&weights(&folder, "step-3.gguf"))?;
+        weights_say(stand, "WeightsRefused", "step-3.gguf").await
+    };
+    under_load(stand, "weights that are missing", missing).await?;
+    let restarts = "get pods -l pdserve.io/deployment=smollm2 -o jsonpath={.items[*].status.containerStatuses[*].restartCount}";
+    let restarts = stand.kubectl(restarts)?;
+    ensure!(restarts.split(' ').all(|count| count == "0"), "{restarts}");
+    let events = stand.kubectl("get events --no-headers")?;
+    let of_weights = events.lines().filter(|line| line.contains("Weights"));
+    of_weights.for_each(|line| eprintln!("         {line}"));
+    Ok(())
+}
+
 async fn changes(stand: &Stand) -> Result<()> {
     let edit = async |patch: Value, count: u32| {
         stand.edit(&patch)?;
@@ -102,7 +174,8 @@ async fn changes(stand: &Stand) -> Result<()> {
         stand.kubectl(&format!("delete {router} --wait=true"))?;
         stand.settled(1, 1).await
     };
-    under_load(stand, "deletion of a router pod", delete_router).await
+    under_load(stand, "deletion of a router pod", delete_router).await?;
+    retrained(stand).await
 }
 
 /// What the operator and the machines under it may go through.

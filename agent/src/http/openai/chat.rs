@@ -54,12 +54,10 @@ pub(crate) async fn chat_completions(
     }
     let answers = readers.into_iter().map(ChatAnswer::new).collect();
     let answers = generation.collect_into(answers, ChatAnswer::extend).await?;
-    let weight_version = service.engine.info().weight_version.clone();
     let answered = Answered {
         head,
         texts,
         tally,
-        weight_version,
         return_token_ids,
     };
     Ok(Json(ChatCompletion::new(answered, answers)).into_response())

@@ -47,7 +47,7 @@ pub(crate) async fn completions(
     // Its text is tokens and a grammar now.
     drop(share);
     let bootstrap = request.take_bootstrap().resolve(app.role, parts)?;
-    let head = Head::new(&app, "cmpl-", request.rid.take())?;
+    let head = Head::new(&app, &service, "cmpl-", request.rid.take())?;
     let echo = request.echo.unwrap_or(false);
     let answered = Answered {
         tally: Tally::new(&prompts.iter().map(Vec::len).collect::<Vec<_>>(), choices),
@@ -55,7 +55,6 @@ pub(crate) async fn completions(
         texts: logprobs
             .return_logprob
             .then(|| TokenTexts(Arc::clone(service.engine.tokenizer()))),
-        weight_version: service.engine.info().weight_version.clone(),
         return_token_ids: request.return_token_ids.unwrap_or(false),
         skip_special_tokens: sampling.params.skip_special_tokens,
         head,

@@ -3,17 +3,19 @@
 use super::request::check_rid;
 use crate::http::choice::Finish;
 use crate::http::error::ApiError;
-use crate::service::App;
+use crate::service::{App, Service};
 use pd_engine::engine::StopMatch;
 use serde::Serialize;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The id, object type, time and model of an answer.
+/// The id, time, model and weights of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) id: String,
     pub(crate) created: u64,
     pub(crate) model: String,
+    /// Whole answers have it, and the last event of each choice.
+    pub(crate) metadata: MetadataBody,
 }
 
 /// `finish_reason` and SGLang's `matched_stop`; both null until the end.
@@ -30,7 +32,8 @@ pub(crate) enum MatchedStop {
     Text(String),
 }
 
-#[derive(Clone, Debug, Serialize)]
+/// SGLang's.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct MetadataBody {
     pub(crate) weight_version: String,
 }
@@ -42,13 +45,21 @@ impl Head {
     ///
     /// # Errors
     /// 400 for an id that is too long.
-    pub(crate) fn new(app: &App, prefix: &str, rid: Option<String>) -> Result<Self, ApiError> {
+    pub(crate) fn new(
+        app: &App,
+        service: &Service,
+        prefix: &str,
+        rid: Option<String>,
+    ) -> Result<Self, ApiError> {
         rid.as_deref().map_or(Ok(()), check_rid)?;
         let created = SystemTime::now().duration_since(UNIX_EPOCH);
         Ok(Self {
             id: rid.unwrap_or_else(|| format!("{prefix}{:032x}", rand::random::<u128>())),
             created: created.map_or(0, |since| since.as_secs()),
             model: app.served_model_name.clone(),
+            metadata: MetadataBody {
+                weight_version: service.engine.info().weight_version.clone(),
+            },
         })
     }
 }

@@ -16,7 +16,6 @@ pub(crate) struct Answered {
     /// Set if log probabilities were requested.
     pub(crate) texts: Option<TokenTexts>,
     pub(crate) tally: Tally,
-    pub(crate) weight_version: String,
     pub(crate) return_token_ids: bool,
 }
 
@@ -106,7 +105,6 @@ impl ChatCompletion {
             head,
             texts,
             mut tally,
-            weight_version,
             return_token_ids,
         } = answered;
         let choice = |(index, answer): (usize, ChatAnswer)| {
@@ -136,7 +134,7 @@ impl ChatCompletion {
             model: head.model,
             choices,
             usage: tally.usage(),
-            metadata: MetadataBody { weight_version },
+            metadata: head.metadata,
         }
     }
 }

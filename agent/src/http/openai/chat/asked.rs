@@ -92,7 +92,7 @@ impl ChatAsked {
         let grammar = Constraint::compiled(constraint, service).await?;
         // Its text is tokens and a grammar now.
         drop(share);
-        let head = Head::new(app, id_prefix, request.rid.take())?;
+        let head = Head::new(app, service, id_prefix, request.rid.take())?;
         let tally = Tally::new(&[input_ids.len()], choices);
         let sampling = Arc::new(sampling);
         let item = Item {

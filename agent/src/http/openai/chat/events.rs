@@ -4,7 +4,7 @@
 use super::answer::Logprobs;
 use super::reader::{ChatPart, ChoiceReader};
 use crate::http::choice::Delta;
-use crate::http::openai::{FinishBody, Head, Tally, TokenTexts, Usage, UsageEvents};
+use crate::http::openai::{FinishBody, Head, MetadataBody, Tally, TokenTexts, Usage, UsageEvents};
 use crate::http::sse::Events;
 use serde::Serialize;
 
@@ -35,6 +35,9 @@ pub(crate) struct ChatChunk {
     /// With `include_usage`: null in every event but the last, unless each carries it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
+    /// Of the last event of a choice: whose weights answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<MetadataBody>,
 }
 
 #[derive(Debug, Serialize)]
@@ -114,6 +117,7 @@ impl ChatEvents {
             model: self.head.model.clone(),
             choices,
             usage: self.usage_events.of(usage, &self.tally),
+            metadata: None,
         }
     }
 
@@ -167,7 +171,10 @@ impl ChatEvents {
             finish: self.choices[index].reader.finish_body(finish),
             token_ids: None,
         };
-        Some(self.chunk(vec![choice], None))
+        Some(ChatChunk {
+            metadata: Some(self.head.metadata.clone()),
+            ..self.chunk(vec![choice], None)
+        })
     }
 }
 

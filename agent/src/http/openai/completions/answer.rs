@@ -14,7 +14,6 @@ pub(crate) struct Answered {
     pub(crate) echoes: Option<Vec<String>>,
     /// Set if log probabilities were requested.
     pub(crate) texts: Option<TokenTexts>,
-    pub(crate) weight_version: String,
     pub(crate) return_token_ids: bool,
     /// Special tokens produce no text in the answer.
     pub(crate) skip_special_tokens: bool,
@@ -51,7 +50,6 @@ impl Completion {
             mut tally,
             echoes,
             texts,
-            weight_version,
             return_token_ids,
             skip_special_tokens,
         } = answered;
@@ -78,7 +76,7 @@ impl Completion {
             model: head.model,
             choices,
             usage: tally.usage(),
-            metadata: MetadataBody { weight_version },
+            metadata: head.metadata,
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::answer::Answered;
 use super::logprobs::{Logprobs, TextOffset};
 use crate::http::choice::Delta;
-use crate::http::openai::{FinishBody, Usage, UsageEvents, shown};
+use crate::http::openai::{FinishBody, MetadataBody, Usage, UsageEvents, shown};
 use crate::http::sse::Events;
 use serde::Serialize;
 
@@ -25,6 +25,9 @@ pub(crate) struct CompletionChunk {
     /// With `include_usage`: null in every event but the last, unless each carries it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
+    /// Of the last event of a choice: whose weights answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<MetadataBody>,
 }
 
 #[derive(Debug, Serialize)]
@@ -58,6 +61,7 @@ impl CompletionEvents {
             model: head.model.clone(),
             choices,
             usage: self.usage_events.of(usage, &self.answered.tally),
+            metadata: None,
         }
     }
 
@@ -105,7 +109,11 @@ impl Events for CompletionEvents {
             finish: FinishBody::from(delta.finish.as_ref()),
             token_ids,
         };
-        vec![self.chunk(vec![choice], None)]
+        let ends = delta.finish.is_some();
+        vec![CompletionChunk {
+            metadata: ends.then(|| self.answered.head.metadata.clone()),
+            ..self.chunk(vec![choice], None)
+        }]
     }
 
     fn on_end(&mut self) -> Vec<CompletionChunk> {

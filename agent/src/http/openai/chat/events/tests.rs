@@ -15,6 +15,7 @@ fn mk_events_with(choices: u32, usage_events: UsageEvents) -> ChatEvents {
         id: "chatcmpl-1".to_owned(),
         created: 7,
         model: "m".to_owned(),
+        metadata: MetadataBody::default(),
     };
     let tally = Tally::new(&[5], choices);
     let readers = (0..choices).map(|_| mk_reader(true)).collect();

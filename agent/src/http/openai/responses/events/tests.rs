@@ -4,7 +4,7 @@ use super::*;
 use crate::http::choice::Finish;
 use crate::http::openai::chat::mk_reader;
 use crate::http::openai::responses::echo::Echo;
-use crate::http::openai::{Head, Tally};
+use crate::http::openai::{Head, MetadataBody, Tally};
 use pd_engine::engine::StopMatch;
 use pd_http::BodyShare;
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ fn mk_events() -> ResponseEvents {
         id: "resp_1a".to_owned(),
         created: 7,
         model: "m".to_owned(),
+        metadata: MetadataBody::default(),
     };
     let answer = ResponseAnswer::new(
         head,
