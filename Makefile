@@ -73,7 +73,7 @@ documents: binaries model ## The commands of README, docs, charts and examples, 
 	$(TESTS) test $(DEV_SET) --test documents -- --nocapture
 
 .PHONY: e2e-kube
-e2e-kube: image plugin hub-server ## A real Kubernetes here (root, Go, containerd); ONLY="names" for a part
+e2e-kube: image kube plugin hub-server ## A real Kubernetes here (root, Go, containerd); ONLY="names" for a part
 	@scripts/fetch-prometheus.sh $(CACHE) >/dev/null
 	$(TESTS) test $(DEV_SET) --test kube -- --test-threads=1 --nocapture $(ONLY)
 

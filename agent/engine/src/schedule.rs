@@ -1,7 +1,8 @@
 //! Which requests the next step computes: admission (`prefill`, by the budget of `prefill_adder`), the running batch
-//! (`running`), their drafts (`drafts`), and retraction when memory runs out (`retract`); and where recurrent states
+//! (`running`), which of them wait for a prompt that another computes (`computing`), their drafts (`drafts`), and retraction when memory runs out (`retract`); and where recurrent states
 //! are kept for later requests (`snapshots`). The modes use these parts.
 
+pub(crate) mod computing;
 mod drafts;
 pub(crate) mod new_token_ratio;
 pub(crate) mod prefill;

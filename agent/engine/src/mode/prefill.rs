@@ -23,6 +23,7 @@ use crate::req::Req;
 use crate::request::{FinishReason, TokenLogprob};
 use crate::resources::Resources;
 use crate::schedule::ScheduleLimits;
+use crate::schedule::computing::Computing;
 use crate::schedule::prefill::{PrefillScheduler, Taken};
 use crate::schedule::prefill_adder::PrefillAdder;
 use crate::step::{Sampled, Settled, Step, StepPlan};
@@ -159,7 +160,8 @@ impl Mode for Prefill {
         let Resources { cache, step, .. } = resources;
         let promised = PerSpace::default();
         let adder = PrefillAdder::new(&self.limits, cache.spaces(), promised, 0);
-        let whole = self.scheduler.push_rows(cache, step, adder);
+        let computing = Computing::of(&self.last_chunk);
+        let whole = self.scheduler.push_rows(cache, step, adder, &computing);
         self.last_chunk.extend(whole);
         step.finish()
     }

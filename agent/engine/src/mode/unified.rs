@@ -16,6 +16,7 @@ use crate::req::Req;
 use crate::request::TokenLogprob;
 use crate::resources::Resources;
 use crate::schedule::ScheduleLimits;
+use crate::schedule::computing::Computing;
 use crate::schedule::new_token_ratio::NewTokenRatio;
 use crate::schedule::prefill::{PrefillScheduler, Taken};
 use crate::schedule::prefill_adder::PrefillAdder;
@@ -140,7 +141,8 @@ impl Mode for Unified {
         let rows = self.running.going_on_len();
         let adder = PrefillAdder::new(&self.limits, spaces, promised, rows);
         // Before drafts, which take what is left.
-        let whole = self.prefill.push_rows(cache, step, adder);
+        let computing = Computing::of(self.running.actives());
+        let whole = self.prefill.push_rows(cache, step, adder, &computing);
         self.running.push_rows(resources, self.limits.draft_rows);
         self.running.extend(whole);
         resources.step.finish()

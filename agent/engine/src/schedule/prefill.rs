@@ -1,6 +1,7 @@
-//! `PrefillScheduler`: requests that wait for their prompt to be computed, first come first served,
-//! and the one whose prompt is computed in chunks. A request leaves with its last chunk.
+//! `PrefillScheduler`: requests that wait for their prompt to be computed, first come first served but for those that wait for
+//! another's prompt, and the one whose prompt is computed in chunks. A request leaves with its last chunk.
 
+use super::computing::{Computing, WAITING_MAX};
 use super::prefill_adder::{Admission, Candidate, PrefillAdder};
 use super::snapshots;
 use crate::active::Active;
@@ -116,12 +117,14 @@ impl<T> PrefillScheduler<T> {
         self.take_if(|req, _| req.id == id).pop()
     }
 
-    /// Adds prompts, or chunks of them, to the step. Returns the requests whose last chunk that is.
+    /// Adds prompts, or chunks of them, to the step. Returns the requests whose last chunk that is. `computing`: prompts
+    /// whose last chunk is in flight.
     pub(crate) fn push_rows(
         &mut self,
         cache: &mut KvCache,
         step: &mut StepBuilder,
         mut adder: PrefillAdder,
+        computing: &Computing<'_>,
     ) -> Vec<Active<T>> {
         let mut whole = Vec::new();
         if let Some(mut active) = self.chunked.take() {
@@ -139,12 +142,24 @@ impl<T> PrefillScheduler<T> {
             step.push(&mut active, len, &snapshots, cache.req_to_token());
             self.keep(active, &mut whole);
         }
-        while let Some(waiting) = self.waiting.front() {
-            let Some((kv, len)) = start(cache, &waiting.req, &mut adder) else {
-                break;
+        let mut place = 0;
+        while let Some(waiting) = self.waiting.get(place) {
+            let of_step = self.chunked.iter().chain(&whole);
+            let of_step = of_step.map(|active| &*active.req.tokens);
+            let is_awaited = |kv: &ReqKv, page_size| {
+                let tokens = &waiting.req.tokens[..waiting.req.cacheable_len()];
+                computing.is_awaited(of_step, tokens, kv.len, page_size)
             };
-            let waiting = self.waiting.pop_front();
-            let Waiting { req, with } = waiting.expect("the front was seen above");
+            let (kv, len) = match start(cache, &waiting.req, &mut adder, is_awaited) {
+                Start::Begins(kv, len) => (kv, len),
+                Start::Awaits if place < WAITING_MAX => {
+                    place += 1;
+                    continue;
+                }
+                Start::Awaits | Start::NoRoom => break,
+            };
+            let waiting = self.waiting.remove(place);
+            let Waiting { req, with } = waiting.expect("it was seen above");
             let mut active = Active::new(req, kv, with);
             note_start(&mut active.req, active.kv.len);
             let snapshots = snapshots::keep(cache, &mut active, len);
@@ -167,16 +182,35 @@ impl<T> PrefillScheduler<T> {
     }
 }
 
-/// A row with the request's cached prefix, and pages for the returned number of tokens; or nothing.
-fn start(cache: &mut KvCache, req: &Req, adder: &mut PrefillAdder) -> Option<(ReqKv, usize)> {
-    let kv = cache.begin(&req.tokens[..req.cacheable_len()])?;
+/// Whether a request begins in a step.
+enum Start {
+    /// It has a row with its cached prefix, and pages for so many more tokens.
+    Begins(ReqKv, usize),
+    /// A step in flight computes most of its prompt.
+    Awaits,
+    NoRoom,
+}
+
+fn start(
+    cache: &mut KvCache,
+    req: &Req,
+    adder: &mut PrefillAdder,
+    is_awaited: impl FnOnce(&ReqKv, usize) -> bool,
+) -> Start {
+    let Some(kv) = cache.begin(&req.tokens[..req.cacheable_len()]) else {
+        return Start::NoRoom;
+    };
+    if cache.keeps_prefixes() && is_awaited(&kv, cache.page_size()) {
+        cache.discard(kv);
+        return Start::Awaits;
+    }
     let candidate = candidate(req, kv.len, cache.shared_window(&kv), kv.held_len());
     let admission = adder.admit(candidate, cache.available_tokens());
     match extend(cache, &kv, kv.len, candidate, admission) {
-        Some(len) => Some((kv, len)),
+        Some(len) => Start::Begins(kv, len),
         None => {
             cache.discard(kv);
-            None
+            Start::NoRoom
         }
     }
 }

@@ -41,6 +41,25 @@ fn prefill_answers_its_leg_when_the_transfer_has_ended() {
 }
 
 #[test]
+fn prefill_computes_the_prompt_of_many_rooms_once() {
+    let engine = start(mk_prefill(TransportChoice::Fake, 0));
+    let room = |room: u64| {
+        let mut request = mk_request(&mk_prompt(3, 400), 50);
+        request.bootstrap = mk_bootstrap("127.0.0.1", 0, room);
+        request
+    };
+    let streams: Vec<_> = (1..6)
+        .map(|nr| engine.submit(room(nr)).expect("a place in the queue"))
+        .collect();
+    let answers: Vec<_> = streams.into_iter().map(collect).collect();
+    let cached: Vec<u32> = answers.iter().map(|answer| answer.cached_tokens).collect();
+    assert_eq!(cached, [0, 384, 384, 384, 384]);
+    let firsts = answers.iter().map(|answer| &answer.token_ids);
+    assert!(firsts.clone().all(|first| *first == answers[0].token_ids));
+    assert_nothing_held(&engine);
+}
+
+#[test]
 fn decode_goes_on_from_a_received_first_token() {
     let engine = start(mk_decode(TransportChoice::Auto));
     let mut request = mk_request(&mk_prompt(1, 60), 10);

@@ -2,7 +2,8 @@
 //! the page size, on cached prefixes, or on having lost its pages on the way.
 
 use crate::harness::{
-    DEEPSEEK, LLAMA, alone_on, assert_nothing_held, collect, generate, metric, mk_config,
+    DEEPSEEK, GPT_OSS, LLAMA, QWEN3_5, alone_on, assert_nothing_held, collect, generate, metric,
+    mk_config,
 };
 use crate::harness::{
     alone, assert_same, mk_prompt, mk_request, mk_sampled, mk_unpenalised, on_threads, start,
@@ -98,6 +99,39 @@ fn a_cached_prefix(model: &str) {
         .block_on(engine.flush_cache());
     assert_eq!(engine_was_idle, Ok(true));
     assert_eq!(generate(&engine, request).cached_tokens, 0);
+}
+
+/// Choices begin with what the first has computed, in models that keep a prompt in different ways.
+#[test]
+fn a_prompt_with_many_choices_is_computed_once() {
+    for model in [LLAMA, DEEPSEEK, GPT_OSS, QWEN3_5] {
+        let config = EngineConfig {
+            chunked_prefill_size: Some(64),
+            max_total_tokens: Some(32_768),
+            ..mk_config(model)
+        };
+        let choice = |choice| {
+            let mut request = mk_sampled(&mk_prompt(7, 200), 12);
+            request.logprobs.logprob_start_len = None;
+            request.choice = choice;
+            request
+        };
+        let engine = start(config);
+        let streams: Vec<_> = (0..5)
+            .map(|nr| engine.submit(choice(nr)).expect("a place in the queue"))
+            .collect();
+        for (nr, stream) in (0..).zip(streams) {
+            let answer = collect(stream);
+            assert_same(&answer, &alone_on(model, &choice(nr)));
+            let least = if nr == 0 { 0 } else { 192 };
+            assert!(
+                answer.cached_tokens >= least,
+                "{model}, choice {nr}: {} tokens",
+                answer.cached_tokens
+            );
+        }
+        assert_nothing_held(&engine);
+    }
 }
 
 #[test]

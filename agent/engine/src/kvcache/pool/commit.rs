@@ -7,6 +7,11 @@ use crate::kvcache::pool::state::ReqState;
 // === impl KvCache ===
 
 impl KvCache {
+    /// Whether what one request computes is there for others.
+    pub(crate) fn keeps_prefixes(&self) -> bool {
+        self.radix.is_enabled()
+    }
+
     /// Caches what the last step made worth it, which began behind `from`: a state that it kept for others, or a chunk
     /// of a prompt that the window leaves behind.
     pub(crate) fn commit_new(
