@@ -1,10 +1,11 @@
 //! What forms write around calls and thoughts, for grammars that make a model write in them.
 
+use crate::pythonic;
 use crate::reader::Prompt;
 use crate::reasoning::ReasoningForm;
 use crate::tools::ToolForm;
 
-/// What a form writes around calls whose arguments are JSON.
+/// What a form writes around calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallFrame {
     /// Ahead of the first call.
@@ -13,14 +14,40 @@ pub struct CallFrame {
     pub before_name: &'static str,
     /// Between the name and the arguments.
     pub before_arguments: &'static str,
+    /// Where calls are numbered, in front of the arguments: what comes behind the number.
+    pub behind_number: Option<&'static str>,
+    pub arguments: ArgumentsFrame,
     /// Behind the arguments.
     pub end: &'static str,
     /// Between two calls; `None` for forms of which only one can be framed.
     pub between: Option<&'static str>,
     /// Behind the last call.
     pub close: &'static str,
-    /// What begins each call, and nothing else in a text; `None` for forms whose calls have more around them.
+    /// What begins each call, and nothing else in a text; `None` for forms that have no such mark.
     pub trigger: Option<&'static str>,
+}
+
+/// How a form writes a call's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentsFrame {
+    /// One JSON object.
+    Json,
+    /// One by one: strings as they are, other values as JSON.
+    Keyed(KeyedFrame),
+    /// `KEY=VALUE, …`, in Python's literals.
+    Python,
+}
+
+/// What a form writes around each argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyedFrame {
+    pub before_key: &'static str,
+    /// Between the key and its value.
+    pub before_value: &'static str,
+    /// Behind the value.
+    pub end: &'static str,
+    /// Whether line breaks between marks, and around calls, may be left out.
+    pub has_free_breaks: bool,
 }
 
 /// What a form writes around a thought, ahead of an answer.
@@ -36,35 +63,35 @@ pub struct ThoughtFrame {
 // === impl ToolForm ===
 
 impl ToolForm {
-    /// `None` for forms that write arguments in another way than JSON.
-    pub const fn frame(self) -> Option<CallFrame> {
-        let frame = match self {
+    pub const fn frame(self) -> CallFrame {
+        const JSON: CallFrame = CallFrame {
+            open: "",
+            before_name: "{\"name\": \"",
+            before_arguments: "\", \"arguments\": ",
+            behind_number: None,
+            arguments: ArgumentsFrame::Json,
+            end: "}",
+            between: Some(", "),
+            close: "",
+            trigger: None,
+        };
+        match self {
             Self::Qwen25 | Self::Hermes => CallFrame {
-                open: "",
                 before_name: "<tool_call>\n{\"name\": \"",
-                before_arguments: "\", \"arguments\": ",
                 end: "}\n</tool_call>",
                 between: Some("\n"),
-                close: "",
                 trigger: Some("<tool_call>"),
+                ..JSON
             },
             Self::Llama3 => CallFrame {
-                open: "",
-                before_name: "{\"name\": \"",
                 before_arguments: "\", \"parameters\": ",
-                end: "}",
                 between: Some("; "),
-                close: "",
-                trigger: None,
+                ..JSON
             },
             Self::Mistral => CallFrame {
                 open: "[TOOL_CALLS][",
-                before_name: "{\"name\": \"",
-                before_arguments: "\", \"arguments\": ",
-                end: "}",
-                between: Some(", "),
                 close: "]",
-                trigger: None,
+                ..JSON
             },
             Self::DeepseekV3 => CallFrame {
                 open: "<｜tool▁calls▁begin｜>",
@@ -73,7 +100,8 @@ impl ToolForm {
                 end: "\n```<｜tool▁call▁end｜>",
                 between: Some("\n"),
                 close: "<｜tool▁calls▁end｜>",
-                trigger: None,
+                trigger: Some("<｜tool▁call▁begin｜>"),
+                ..JSON
             },
             Self::DeepseekV31 => CallFrame {
                 open: "<｜tool▁calls▁begin｜>",
@@ -82,17 +110,19 @@ impl ToolForm {
                 end: "<｜tool▁call▁end｜>",
                 between: Some(""),
                 close: "<｜tool▁calls▁end｜>",
-                trigger: None,
+                trigger: Some("<｜tool▁call▁begin｜>"),
+                ..JSON
             },
-            // Its ids count the calls, which no frame does.
             Self::KimiK2 => CallFrame {
                 open: "<|tool_calls_section_begin|>",
                 before_name: "<|tool_call_begin|>functions.",
-                before_arguments: ":0<|tool_call_argument_begin|>",
+                before_arguments: ":",
+                behind_number: Some("<|tool_call_argument_begin|>"),
                 end: "<|tool_call_end|>",
-                between: None,
+                between: Some(""),
                 close: "<|tool_calls_section_end|>",
-                trigger: None,
+                trigger: Some("<|tool_call_begin|>"),
+                ..JSON
             },
             // An answer ends with its call.
             Self::Harmony => CallFrame {
@@ -101,12 +131,53 @@ impl ToolForm {
                 before_arguments: " <|constrain|>json<|message|>",
                 end: "",
                 between: None,
-                close: "",
-                trigger: None,
+                ..JSON
             },
-            Self::Qwen3Coder | Self::Glm45 | Self::Pythonic => return None,
-        };
-        Some(frame)
+            Self::Qwen3Coder => CallFrame {
+                before_name: "<tool_call>\n<function=",
+                before_arguments: ">\n",
+                arguments: ArgumentsFrame::Keyed(KeyedFrame {
+                    before_key: "<parameter=",
+                    before_value: ">\n",
+                    end: "\n</parameter>\n",
+                    has_free_breaks: false,
+                }),
+                end: "</function>\n</tool_call>",
+                between: Some("\n"),
+                trigger: Some("<function="),
+                ..JSON
+            },
+            // GLM-4.5 and 4.6 break lines, GLM-4.7 does not.
+            Self::Glm45 => CallFrame {
+                open: "\n",
+                before_name: "<tool_call>",
+                before_arguments: "\n",
+                arguments: ArgumentsFrame::Keyed(KeyedFrame {
+                    before_key: "<arg_key>",
+                    before_value: "</arg_key>\n<arg_value>",
+                    end: "</arg_value>\n",
+                    has_free_breaks: true,
+                }),
+                end: "</tool_call>",
+                between: Some("\n"),
+                trigger: Some("<tool_call>"),
+                ..JSON
+            },
+            Self::Pythonic => CallFrame {
+                open: "[",
+                before_name: "",
+                before_arguments: "(",
+                arguments: ArgumentsFrame::Python,
+                end: ")",
+                close: "]",
+                ..JSON
+            },
+        }
+    }
+
+    /// Whether calls of the form can name such a tool.
+    pub fn can_name(self, tool: &str) -> bool {
+        self != Self::Pythonic || pythonic::is_name(tool)
     }
 }
 

@@ -47,6 +47,10 @@ impl Value {
         (text.len(), false)
     }
 
+    pub(crate) fn is_in_string(&self) -> bool {
+        self.in_string
+    }
+
     /// Whether a byte behind the first one is the last one.
     fn ends_with(&mut self, byte: u8) -> bool {
         if self.in_string {

@@ -1,9 +1,12 @@
 //! Calls whose arguments are written one by one, each value as text.
 
+use crate::json;
 use crate::marks::{Found, find};
 use crate::surface::{CallMarks, Next, Surface};
-use crate::tools::{ToolReader, ToolTypes, Written};
+use crate::tools::ToolReader;
+use crate::types::{ToolTypes, Written};
 use crate::{Piece, put};
+use serde_json::value::RawValue;
 
 /// Longest name of a tool or a parameter; beyond it, it is no call.
 const NAME_BYTES_MAX: usize = 512;
@@ -49,9 +52,29 @@ enum At {
     Value {
         written: Written,
         /// What is held until the value is whole; strings are handed on as they come.
-        text: String,
+        text: Held,
         begun: bool,
     },
+}
+
+/// The text of a value so far.
+#[derive(Debug, Default)]
+struct Held {
+    text: String,
+    json: Followed,
+}
+
+/// How far a value was followed as JSON.
+#[derive(Debug, Default)]
+enum Followed {
+    #[default]
+    Blank,
+    Inside {
+        value: json::Value,
+        /// It was JSON up to a mark.
+        is_json: bool,
+    },
+    Ended,
 }
 
 // === impl KeyedForm ===
@@ -204,7 +227,7 @@ impl Keyed {
                 }
                 self.at = At::Value {
                     written,
-                    text: String::new(),
+                    text: Held::default(),
                     begun: false,
                 };
                 true
@@ -232,12 +255,13 @@ impl Keyed {
         } else {
             &[close]
         };
-        let (len, mark, ended) = match find(&self.input, marks) {
+        let (len, mark, found) = match find(&self.input, marks) {
             Found::Mark { at, mark } => (at, marks[mark].len(), true),
             Found::Nothing { free } => (free, 0, false),
         };
         let more: String = self.input.drain(..len).collect();
-        self.input.drain(..mark);
+        let mark: String = self.input.drain(..mark).collect();
+        let mut ended = found;
         if *written == (Written::Text { or_null: false }) {
             let mut json = escaped(&more);
             if !*begun && (ended || !json.is_empty()) {
@@ -249,16 +273,62 @@ impl Keyed {
             }
             put(pieces, Piece::Arguments(json));
         } else {
-            text.push_str(&more);
+            text.push(&more);
+            ended = found && (*written != Written::Json || !text.is_in_string());
             if ended {
-                put(pieces, Piece::Arguments(value_of(text, *written)));
+                put(pieces, Piece::Arguments(value_of(&text.text, *written)));
+            } else {
+                text.push(&mark);
             }
         }
         if ended {
             self.at = At::Parameters;
         }
-        ended
+        found
     }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn push(&mut self, more: &str) {
+        self.text.push_str(more);
+        let begun = more.trim_start();
+        let ended = match &mut self.json {
+            Followed::Blank if begun.is_empty() => return,
+            Followed::Blank => {
+                let mut value = json::Value::default();
+                let (_, ended) = value.take(begun);
+                self.json = Followed::Inside {
+                    value,
+                    is_json: false,
+                };
+                ended
+            }
+            Followed::Inside { value, .. } => value.take(more).1,
+            Followed::Ended => return,
+        };
+        if ended {
+            self.json = Followed::Ended;
+        }
+    }
+
+    /// Whether a mark behind the text is inside a string of JSON, and so is part of it.
+    fn is_in_string(&mut self) -> bool {
+        match &mut self.json {
+            Followed::Inside { value, is_json } if value.is_in_string() => {
+                *is_json = *is_json || is_begun(&self.text);
+                *is_json
+            }
+            Followed::Blank | Followed::Inside { .. } | Followed::Ended => false,
+        }
+    }
+}
+
+/// Whether JSON may go on behind `text`.
+fn is_begun(text: &str) -> bool {
+    let read = serde_json::from_str::<&RawValue>(text);
+    read.is_err_and(|error| error.is_eof())
 }
 
 impl ToolReader for Keyed {
@@ -292,7 +362,8 @@ fn value_of(text: &str, written: Written) -> String {
                 "None" => "null",
                 other => other,
             };
-            let is_json = serde_json::from_str::<serde_json::Value>(json).is_ok();
+            // Numbers that fit no type here, too.
+            let is_json = serde_json::from_str::<&RawValue>(json).is_ok();
             if is_json {
                 json.to_owned()
             } else {
@@ -311,3 +382,6 @@ fn escaped(text: &str) -> String {
     let quoted = serde_json::to_string(text).expect("a string is JSON");
     quoted[1..quoted.len() - 1].to_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,13 +22,15 @@ mod reader;
 mod reasoning;
 mod surface;
 mod tools;
+mod types;
 
 pub use forms::UnknownForm;
-pub use frames::{CallFrame, ThoughtFrame};
+pub use frames::{ArgumentsFrame, CallFrame, KeyedFrame, ThoughtFrame};
 pub use joined::{Answer, Call};
 pub use reader::{AnswerReader, Prompt};
 pub use reasoning::ReasoningForm;
-pub use tools::{ToolForm, ToolTypes};
+pub use tools::ToolForm;
+pub use types::{ToolTypes, Written};
 
 /// A part of an answer, in the order in which the model wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]

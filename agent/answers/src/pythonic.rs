@@ -92,6 +92,12 @@ impl ToolReader for Pythonic {
     }
 }
 
+/// Whether a tool of this name can be called.
+pub(crate) fn is_name(tool: &str) -> bool {
+    tool.chars().all(literals::is_in_name)
+        && !tool.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+}
+
 /// Whether a name and a parenthesis follow the bracket; `None` when more text is needed.
 fn begins_call(text: &str) -> Option<bool> {
     let text = text.trim_start();

@@ -2,7 +2,8 @@
 
 use crate::harmony::Harmony;
 use crate::reasoning::{Reasoning, ReasoningForm};
-use crate::tools::{ToolForm, ToolReader, ToolTypes};
+use crate::tools::{ToolForm, ToolReader};
+use crate::types::ToolTypes;
 use crate::{Piece, put};
 
 /// What an answer goes on from.

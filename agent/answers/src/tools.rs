@@ -7,8 +7,7 @@ use crate::keyed::{Keyed, KeyedForm};
 use crate::marked::{CallForm, Marked, MarkedForm};
 use crate::pythonic::{self, Pythonic};
 use crate::surface::CallMarks;
-use serde_json::Value;
-use std::collections::HashMap;
+use crate::types::ToolTypes;
 use std::fmt::{self, Debug};
 use std::str::FromStr;
 
@@ -77,21 +76,6 @@ const SIGNS: &[(&[&str], ToolForm)] = &[
         ToolForm::Llama3,
     ),
 ];
-
-/// What the values of tools' parameters are, for forms that write all of them as text.
-#[derive(Clone, Debug, Default)]
-pub struct ToolTypes {
-    parameters: HashMap<(String, String), Value>,
-}
-
-/// How a value that was written as text becomes JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    /// A string; or null, where that is among its types.
-    Text { or_null: bool },
-    /// JSON, and a string where it is none.
-    Json,
-}
 
 // === impl ToolForm ===
 
@@ -315,48 +299,5 @@ static GLM45: KeyedForm = KeyedForm {
     ends: &["</tool_call>"],
 };
 
-// === impl ToolTypes ===
-
-impl ToolTypes {
-    /// Of tools by name, each with the JSON schema of its parameters.
-    pub fn new<'a>(tools: impl IntoIterator<Item = (&'a str, &'a Value)>) -> Self {
-        let mut parameters = HashMap::new();
-        for (tool, schema) in tools {
-            let properties = schema.get("properties").and_then(Value::as_object);
-            for (name, schema) in properties.into_iter().flatten() {
-                parameters.insert((tool.to_owned(), name.clone()), schema.clone());
-            }
-        }
-        Self { parameters }
-    }
-
-    /// How a value of a tool's parameter is to be read. One that no schema speaks of is a string.
-    pub(crate) fn written(&self, tool: &str, parameter: &str) -> Written {
-        let key = (tool.to_owned(), parameter.to_owned());
-        match self.parameters.get(&key) {
-            Some(schema) => written(schema),
-            None => Written::Text { or_null: false },
-        }
-    }
-}
-
-fn written(schema: &Value) -> Written {
-    let kind = &schema["type"];
-    let kinds = kind
-        .as_array()
-        .map_or(std::slice::from_ref(kind), Vec::as_slice);
-    let has = |name: &str| kinds.iter().any(|kind| kind.as_str() == Some(name));
-    let values = schema["enum"].as_array();
-    let are_strings =
-        kind.is_null() && values.is_some_and(|values| values.iter().all(Value::is_string));
-    if has("string") || are_strings {
-        Written::Text {
-            or_null: has("null"),
-        }
-    } else {
-        Written::Json
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -20,7 +20,7 @@ use compile::Compiled;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::sync::Arc;
 
-pub use calls::Calls;
+pub use calls::{Arguments, Around, Calls, KeyedArguments, TextParameter, ToolCall};
 pub(crate) use masks::{MaskJob, MaskWorkers, Masks};
 pub use queue::{COMPILE_TIME_MAX, COMPILES_WAITING_MAX, Grammars};
 pub(crate) use state::GrammarState;
@@ -43,7 +43,7 @@ pub enum GrammarSource {
     Ebnf(String),
     /// Text with tags in it.
     StructuralTag(StructuralTag),
-    /// Calls of tools, and nothing else.
+    /// Calls of tools in a model's own form.
     Calls(Calls),
     /// Any of these behind what a model thinks.
     BehindThought(Thought, Box<GrammarSource>),

@@ -73,19 +73,11 @@ pub(crate) struct Given {
 // === impl Constraint ===
 
 impl Constraint {
-    /// That answers are calls of tools.
+    /// That answers are calls of tools, or have such as keep to their schemas.
     pub(crate) fn of_calls(calls: Calls) -> Self {
         Self {
             field: "tools",
             source: GrammarSource::Calls(calls),
-        }
-    }
-
-    /// That calls of tools in an answer keep to their schemas.
-    pub(crate) fn of_tags(tags: StructuralTag) -> Self {
-        Self {
-            field: "tools",
-            source: GrammarSource::StructuralTag(tags),
         }
     }
 

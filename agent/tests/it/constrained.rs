@@ -4,10 +4,10 @@ use crate::agent::Agent;
 use crate::disaggregation::{both_legs, start};
 use serde_json::{Value, json};
 
-const CHAT: &str = "/v1/chat/completions";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
 
 /// A request whose answers differ by their seed.
-fn chat(seed: u64, extra: Value) -> Value {
+pub(crate) fn chat(seed: u64, extra: Value) -> Value {
     let mut body = json!({
         "messages": [{"role": "user", "content": "Speak of the sea."}],
         "temperature": 1.0, "seed": seed, "max_tokens": 400,
@@ -227,7 +227,7 @@ fn assert_calls(choice: &Value) {
 }
 
 /// The calls of a choice without their ids, which are drawn.
-fn without_ids(mut choice: Value) -> Value {
+pub(crate) fn without_ids(mut choice: Value) -> Value {
     for call in choice["message"]["tool_calls"].as_array_mut().unwrap() {
         call["id"].take();
     }
@@ -235,7 +235,7 @@ fn without_ids(mut choice: Value) -> Value {
 }
 
 /// The message that events add up to.
-fn joined(events: &[Value]) -> Value {
+pub(crate) fn joined(events: &[Value]) -> Value {
     let mut calls: Vec<Value> = Vec::new();
     for event in events {
         let delta = &event["choices"][0]["delta"]["tool_calls"][0];

@@ -7,6 +7,7 @@
 
 mod admin;
 mod agent;
+mod calls;
 mod chat;
 mod client;
 mod completions;

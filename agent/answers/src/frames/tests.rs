@@ -4,31 +4,64 @@ use super::*;
 use crate::fuzz::read;
 use crate::{Call, ToolTypes};
 
+/// `x` as `frame` writes it, whose value is a list of one text.
+fn arguments(frame: &CallFrame) -> String {
+    let value = "[\"}\"]";
+    match frame.arguments {
+        ArgumentsFrame::Json => format!("{{\"x\": {value}}}"),
+        ArgumentsFrame::Python => format!("x={value}"),
+        ArgumentsFrame::Keyed(KeyedFrame {
+            before_key,
+            before_value,
+            end,
+            ..
+        }) => format!("{before_key}x{before_value}{value}{end}"),
+    }
+}
+
 #[test]
 fn framed_calls_are_read_as_calls() {
-    let mut framed = 0;
+    let types = serde_json::json!({"properties": {"x": {"type": "array"}}});
+    let types = ToolTypes::new([("f", &types)]);
     for form in ToolForm::ALL {
-        let Some(frame) = form.frame() else { continue };
-        framed += 1;
+        let frame = form.frame();
+        let none = match frame.arguments {
+            ArgumentsFrame::Json => "{}",
+            ArgumentsFrame::Python | ArgumentsFrame::Keyed(_) => "",
+        };
         let call = |name: &str, arguments: &str| {
             let (begin, middle) = (frame.before_name, frame.before_arguments);
-            format!("{begin}{name}{middle}{arguments}{}", frame.end)
+            let number = frame.behind_number.map(|behind| format!("7{behind}"));
+            let number = number.unwrap_or_default();
+            format!("{begin}{name}{middle}{number}{arguments}{}", frame.end)
         };
-        let mut text = format!("{}{}", frame.open, call("f", "{\"x\": [\"}\"]}"));
+        let mut text = format!("{}{}", frame.open, call("f", &arguments(&frame)));
         let mut names = vec!["f"];
         if let Some(between) = frame.between {
-            text.push_str(&format!("{between}{}", call("g", "{}")));
+            text.push_str(&format!("{between}{}", call("g", none)));
             names.push("g");
         }
         text.push_str(frame.close);
-        let answer = read(None, Some(form), &ToolTypes::default(), [text.as_str()]);
+        let answer = read(None, Some(form), &types, [text.as_str()]);
         let found: Vec<&str> = answer.calls.iter().map(|call| call.name.as_str()).collect();
         assert_eq!(found, names, "{form}: {text}");
         let Call { arguments, .. } = &answer.calls[0];
-        assert_eq!(arguments, "{\"x\": [\"}\"]}", "{form}");
+        let arguments: serde_json::Value = serde_json::from_str(arguments).unwrap();
+        assert_eq!(arguments, serde_json::json!({"x": ["}"]}), "{form}");
         assert_eq!(answer.text, "", "{form}");
     }
-    assert_eq!(framed, 8);
+}
+
+#[test]
+fn a_trigger_begins_every_call() {
+    for form in ToolForm::ALL {
+        let frame = form.frame();
+        if let Some(trigger) = frame.trigger {
+            assert!(frame.before_name.contains(trigger), "{form}");
+        }
+    }
+    assert!(ToolForm::Pythonic.can_name("a.b_1") && ToolForm::Glm45.can_name("a-b"));
+    assert!(!ToolForm::Pythonic.can_name("a-b") && !ToolForm::Pythonic.can_name("1a"));
 }
 
 #[test]

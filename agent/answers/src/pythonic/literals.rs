@@ -1,12 +1,22 @@
 //! Python's literals as JSON.
 
-use serde_json::{Map, Number, Value};
+use serde_json::Number;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
 
 /// Deepest nesting of lists and dictionaries.
 const DEPTH_MAX: usize = 64;
 
 struct Reader<'a> {
     rest: &'a str,
+}
+
+/// An object's, the last one of each name.
+#[derive(Default)]
+struct Fields {
+    /// Name and value, as JSON.
+    fields: Vec<(String, String)>,
+    places: HashMap<String, usize>,
 }
 
 pub(super) fn is_in_name(c: char) -> bool {
@@ -62,22 +72,22 @@ impl Reader<'_> {
     fn call(&mut self) -> Option<(String, String)> {
         let name = self.word(is_in_name)?.to_owned();
         self.takes('(')?;
-        let mut arguments = Map::new();
+        let mut arguments = Fields::default();
         while !self.has(')') {
-            let key = self.word(is_in_name)?.to_owned();
+            let key = quoted(self.word(is_in_name)?);
             self.takes('=')?;
             arguments.insert(key, self.value(0)?);
             self.comma_or(')')?;
         }
-        Some((name, Value::Object(arguments).to_string()))
+        Some((name, arguments.json()))
     }
 
-    fn value(&mut self, depth: usize) -> Option<Value> {
+    fn value(&mut self, depth: usize) -> Option<String> {
         if depth > DEPTH_MAX {
             return None;
         }
         match self.peek()? {
-            '"' | '\'' => self.string().map(Value::String),
+            '"' | '\'' => Some(quoted(&self.string()?)),
             '[' => self.list(']', depth),
             '(' => self.list(')', depth),
             '{' => self.dictionary(depth),
@@ -85,43 +95,52 @@ impl Reader<'_> {
         }
     }
 
-    fn list(&mut self, end: char, depth: usize) -> Option<Value> {
+    fn list(&mut self, end: char, depth: usize) -> Option<String> {
         self.rest = &self.rest[1..];
         let mut values = Vec::new();
         while !self.has(end) {
             values.push(self.value(depth + 1)?);
             self.comma_or(end)?;
         }
-        Some(Value::Array(values))
+        Some(format!("[{}]", values.join(",")))
     }
 
-    fn dictionary(&mut self, depth: usize) -> Option<Value> {
+    fn dictionary(&mut self, depth: usize) -> Option<String> {
         self.rest = &self.rest[1..];
-        let mut values = Map::new();
+        let mut values = Fields::default();
         while !self.has('}') {
             let key = self.value(depth + 1)?;
-            let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
+            // Other keys have their text.
+            let key = if key.starts_with('"') {
+                key
+            } else {
+                quoted(&key)
+            };
             self.takes(':')?;
             values.insert(key, self.value(depth + 1)?);
             self.comma_or('}')?;
         }
-        Some(Value::Object(values))
+        Some(values.json())
     }
 
-    fn number_or_name(&mut self) -> Option<Value> {
+    fn number_or_name(&mut self) -> Option<String> {
         let word = self.word(|c| is_in_name(c) || c == '+' || c == '-')?;
-        match word {
-            "True" | "true" => return Some(Value::Bool(true)),
-            "False" | "false" => return Some(Value::Bool(false)),
-            "None" | "null" => return Some(Value::Null),
-            _ => {}
+        let name = match word {
+            "True" | "true" => Some("true"),
+            "False" | "false" => Some("false"),
+            "None" | "null" => Some("null"),
+            _ => None,
+        };
+        if let Some(name) = name {
+            return Some(name.to_owned());
         }
         let number = word.replace('_', "");
-        if let Ok(number) = serde_json::from_str::<Number>(&number) {
-            return Some(Value::Number(number));
+        // As it is, though it may fit no type here.
+        if serde_json::from_str::<&RawValue>(&number).is_ok() {
+            return Some(number);
         }
         let number: f64 = number.parse().ok()?;
-        Number::from_f64(number).map(Value::Number)
+        Number::from_f64(number).map(|number| number.to_string())
     }
 
     fn string(&mut self) -> Option<String> {
@@ -135,6 +154,10 @@ impl Reader<'_> {
                     'n' => text.push('\n'),
                     't' => text.push('\t'),
                     'r' => text.push('\r'),
+                    'a' => text.push('\u{7}'),
+                    'b' => text.push('\u{8}'),
+                    'v' => text.push('\u{b}'),
+                    'f' => text.push('\u{c}'),
                     '\n' => {}
                     c @ ('x' | 'u' | 'U') => {
                         let digits = match c {
@@ -154,5 +177,31 @@ impl Reader<'_> {
         }
         self.rest = chars.as_str();
         Some(text)
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string is JSON")
+}
+
+// === impl Fields ===
+
+impl Fields {
+    fn insert(&mut self, name: String, value: String) {
+        match self.places.get(&name) {
+            Some(&place) => self.fields[place].1 = value,
+            None => {
+                self.places.insert(name.clone(), self.fields.len());
+                self.fields.push((name, value));
+            }
+        }
+    }
+
+    fn json(self) -> String {
+        let fields = self.fields.into_iter();
+        let fields: Vec<_> = fields
+            .map(|(name, value)| format!("{name}:{value}"))
+            .collect();
+        format!("{{{}}}", fields.join(","))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fuzz::read;
-use crate::tools::ToolTypes;
+use crate::types::ToolTypes;
 use crate::{Answer, AnswerReader};
 
 fn answer(form: ReasoningForm, text: &str) -> Answer {

@@ -4,9 +4,9 @@ use super::*;
 use crate::fuzz::read;
 use crate::{Answer, Call, ReasoningForm};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
-fn types() -> ToolTypes {
+pub(crate) fn types() -> ToolTypes {
     let weather = json!({"properties": {
         "city": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"},
         "note": {"type": ["string", "null"]}, "unit": {"enum": ["C", "F"]}, "at": {"type": "object"},
@@ -14,7 +14,7 @@ fn types() -> ToolTypes {
     ToolTypes::new([("weather", &weather)])
 }
 
-fn answer(form: ToolForm, text: &str) -> Answer {
+pub(crate) fn answer(form: ToolForm, text: &str) -> Answer {
     let types = types();
     let whole = read(None, Some(form), &types, [text]);
     let cut = read(None, Some(form), &types, text.split_inclusive(|_| true));
@@ -22,7 +22,7 @@ fn answer(form: ToolForm, text: &str) -> Answer {
     whole
 }
 
-fn call(name: &str, arguments: &str) -> Call {
+pub(crate) fn call(name: &str, arguments: &str) -> Call {
     Call {
         name: name.to_owned(),
         id: None,
@@ -224,36 +224,15 @@ fn a_call_that_is_cut_off_has_what_there_was() {
 }
 
 #[test]
-fn values_become_what_the_schema_says() {
-    let coder = |key: &str, value: &str| {
-        let text = format!("<function=weather><parameter={key}>\n{value}\n</parameter></function>");
-        answer(ToolForm::Qwen3Coder, &text)
-            .calls
-            .remove(0)
-            .arguments
-    };
-    for (key, value, json) in [
-        ("city", "3", "{\"city\": \"3\"}"),
-        ("city", "a\n\"b\"\n", "{\"city\": \"a\\n\\\"b\\\"\\n\"}"),
-        ("city", "null", "{\"city\": \"null\"}"),
-        ("note", "null", "{\"note\": null}"),
-        ("note", "a", "{\"note\": \"a\"}"),
-        ("days", "3", "{\"days\": 3}"),
-        ("days", "soon", "{\"days\": \"soon\"}"),
-        ("exact", "True", "{\"exact\": true}"),
-        ("unit", "C", "{\"unit\": \"C\"}"),
-        ("at", "{\"x\": [1]}", "{\"at\": {\"x\": [1]}}"),
-        ("other", "1", "{\"other\": \"1\"}"),
-    ] {
-        assert_eq!(coder(key, value), json);
-    }
-}
-
-#[test]
 fn pythons_literals_become_json() {
     let text = "[f(a='it\\'s', b=[1, 2.5, -3], c={'x': None, 'y': True}, d=(1,), e=1_000)]";
     let arguments =
         "{\"a\":\"it's\",\"b\":[1,2.5,-3],\"c\":{\"x\":null,\"y\":true},\"d\":[1],\"e\":1000}";
+    assert_answer(ToolForm::Pythonic, text, "", &[call("f", arguments)]);
+    let text =
+        "[f(a=\"\\b\\f\\u000b\", b=[1e999, 123456789012345678901], c={1: 0, 'x': 1, 'x': 2})]";
+    let arguments =
+        "{\"a\":\"\\b\\f\\u000b\",\"b\":[1e999,123456789012345678901],\"c\":{\"1\":0,\"x\":2}}";
     assert_answer(ToolForm::Pythonic, text, "", &[call("f", arguments)]);
     let deep = format!("[f(a={}1{})]", "[".repeat(100), "]".repeat(100));
     assert_answer(ToolForm::Pythonic, &deep, &deep, &[]);

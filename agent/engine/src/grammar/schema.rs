@@ -55,7 +55,7 @@ const REFUSED: [&str; 19] = [
     "unevaluatedProperties",
 ];
 /// Keywords that constrain a value by themselves, without its other schemas.
-const OWN: [&str; 21] = [
+pub(super) const OWN: [&str; 21] = [
     "type",
     "items",
     "additionalItems",
@@ -118,7 +118,7 @@ pub(super) fn check(schema: &Value) -> Result<(), SchemaError> {
     Ok(())
 }
 
-fn error(path: &str, problem: impl Into<String>) -> SchemaError {
+pub(super) fn error(path: &str, problem: impl Into<String>) -> SchemaError {
     SchemaError {
         path: path.to_owned(),
         problem: problem.into(),
@@ -327,7 +327,7 @@ impl<'a> Walk<'a> {
 }
 
 /// What a reference within the schema refers to, by the crate's own rules: names are as they are written.
-fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let path = reference.strip_prefix('#')?;
     if path.is_empty() || path == "/" {
         return Some(root);

@@ -54,7 +54,7 @@ impl Tag {
 
 /// A part of a begin or an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part<'a> {
+pub(super) enum Part<'a> {
     Text(&'a str),
     Special(u32),
 }
@@ -62,7 +62,7 @@ enum Part<'a> {
 /// Most tags; each is a grammar.
 pub(super) const TAGS_MAX: usize = 128;
 /// Longest begin, end or trigger, in bytes.
-const TEXT_BYTES_MAX: usize = 1024;
+pub(super) const TEXT_BYTES_MAX: usize = 1024;
 
 /// # Errors
 /// Says which tag or trigger is wrong, and where in its schema.
@@ -132,7 +132,7 @@ pub(super) fn lark_of(text: &str, vocabulary: &Vocabulary) -> String {
 }
 
 /// A text with the special tokens in it.
-fn parts<'a>(text: &'a str, vocabulary: &Vocabulary) -> Vec<Part<'a>> {
+pub(super) fn parts<'a>(text: &'a str, vocabulary: &Vocabulary) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {

@@ -5,12 +5,12 @@ use crate::http::constraint::Constraint;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::service::answer_forms::{AnswerForms, Toolless};
-use pd_answers::{CallFrame, ToolForm, ToolTypes};
-use pd_engine::grammar::{Calls, StructuralTag, Tag};
+use pd_answers::{ArgumentsFrame, CallFrame, KeyedFrame, ToolForm, ToolTypes, Written};
+use pd_engine::grammar::{Arguments, Around, Calls, KeyedArguments, TextParameter, ToolCall};
 use pd_engine::text::TemplateValue;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Longest name of a tool; OpenAI's bound is 64.
 const NAME_BYTES_MAX: usize = 256;
@@ -95,14 +95,15 @@ impl Tools {
         };
         let parallel = request.parallel_tool_calls.unwrap_or(true);
         let schemas = functions.iter().map(|f| (f.name.as_str(), &f.parameters));
+        let types = ToolTypes::new(schemas);
         Ok(Some(Self {
-            types: ToolTypes::new(schemas),
             offered,
             parallel,
             constraint: match choice {
-                Choice::Call(named) => Some(required(form, named, parallel)?),
-                Choice::Nothing | Choice::AsTheyLike => strict(form, functions, dialect)?,
+                Choice::Call(named) => Some(required(form, named, &types, parallel)?),
+                Choice::Nothing | Choice::AsTheyLike => strict(form, functions, &types, dialect)?,
             },
+            types,
         }))
     }
 }
@@ -144,17 +145,24 @@ fn choose(
 fn required(
     form: ToolForm,
     functions: Vec<Function>,
+    types: &ToolTypes,
     parallel: bool,
 ) -> Result<Constraint, ApiError> {
-    let Some(frame) = form.frame() else {
-        let instead = format!("calls in the form {form} cannot be required; give \"auto\"");
-        return Err(ApiError::unsupported("tool_choice", &instead));
-    };
+    let frame = form.frame();
+    if let Some(Function { name, .. }) = functions.iter().find(|f| !form.can_name(&f.name)) {
+        let message = format!(
+            "a call of `{name}` cannot be required in the form {form}; give a name of letters, digits, `_` and `.`"
+        );
+        return Err(ApiError::field("tools", message));
+    }
+    let tools = functions.into_iter().map(|f| f.call(&frame, types));
     Ok(Constraint::of_calls(Calls {
-        open: frame.open.to_owned(),
-        tools: functions.into_iter().map(|f| f.tag(&frame)).collect(),
-        between: frame.between.filter(|_| parallel).map(str::to_owned),
-        close: frame.close.to_owned(),
+        tools: tools.collect(),
+        around: Around::Marks {
+            open: frame.open.to_owned(),
+            between: frame.between.filter(|_| parallel).map(str::to_owned),
+            close: frame.close.to_owned(),
+        },
     }))
 }
 
@@ -162,22 +170,26 @@ fn required(
 fn strict(
     form: ToolForm,
     functions: Vec<Function>,
+    types: &ToolTypes,
     dialect: Dialect,
 ) -> Result<Option<Constraint>, ApiError> {
     let Some(index) = functions.iter().position(|f| f.strict) else {
         return Ok(None);
     };
-    let Some((frame, trigger)) = form.frame().and_then(|frame| Some((frame, frame.trigger?)))
-    else {
+    let frame = form.frame();
+    let Some(trigger) = frame.trigger else {
         let instead = format!(
             "in the form {form}, calls keep to their schemas only where `tool_choice` requires a call; leave it out"
         );
         let field = format!("tools[{index}]{}.strict", dialect.function);
         return Err(ApiError::unsupported(&field, &instead));
     };
-    Ok(Some(Constraint::of_tags(StructuralTag {
-        structures: functions.into_iter().map(|f| f.tag(&frame)).collect(),
-        triggers: vec![trigger.to_owned()],
+    let tools = functions.into_iter().map(|f| f.call(&frame, types));
+    Ok(Some(Constraint::of_calls(Calls {
+        tools: tools.collect(),
+        around: Around::Text {
+            trigger: trigger.to_owned(),
+        },
     })))
 }
 
@@ -185,19 +197,58 @@ fn strict(
 
 impl Function {
     /// A call of it, as a form frames it.
-    fn tag(self, frame: &CallFrame) -> Tag {
-        Tag {
+    fn call(self, frame: &CallFrame, types: &ToolTypes) -> ToolCall {
+        let schema = if self.parameters.is_null() {
+            json!({"type": "object", "additionalProperties": false})
+        } else {
+            self.parameters
+        };
+        ToolCall {
             begin: format!(
                 "{}{}{}",
                 frame.before_name, self.name, frame.before_arguments
             ),
-            schema: if self.parameters.is_null() {
-                json!({"type": "object", "additionalProperties": false})
-            } else {
-                self.parameters
+            behind_number: frame.behind_number.map(str::to_owned),
+            arguments: match frame.arguments {
+                ArgumentsFrame::Json => Arguments::Json(schema),
+                ArgumentsFrame::Python => Arguments::Python(schema),
+                ArgumentsFrame::Keyed(keyed) => {
+                    Arguments::Keyed(keyed_arguments(keyed, &self.name, schema, types))
+                }
             },
             end: frame.end.to_owned(),
         }
+    }
+}
+
+/// The arguments of a tool as a form writes them one by one, each to be read as it is read.
+fn keyed_arguments(
+    frame: KeyedFrame,
+    tool: &str,
+    schema: Value,
+    types: &ToolTypes,
+) -> KeyedArguments {
+    let properties = schema["properties"].as_object();
+    let named = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str());
+    let required = schema["required"].as_array().into_iter().flatten();
+    let names: BTreeSet<&str> = named.chain(required.filter_map(Value::as_str)).collect();
+    let text = |name: &str| match types.written(tool, name) {
+        Written::Text { or_null } => Some(TextParameter {
+            name: name.to_owned(),
+            or_null,
+        }),
+        Written::Json => None,
+    };
+    KeyedArguments {
+        before_key: frame.before_key.to_owned(),
+        before_value: frame.before_value.to_owned(),
+        end: frame.end.to_owned(),
+        has_free_breaks: frame.has_free_breaks,
+        texts: names.into_iter().filter_map(text).collect(),
+        schema,
     }
 }
 

@@ -1,27 +1,37 @@
 //! Which texts are calls.
 
 use super::*;
-use crate::grammar::tests::{compile, has_tokens, mk_grammars, tokens};
+use crate::grammar::tests::{compile, has_text, has_tokens, mk_grammars, tokens};
 use crate::grammar::{Grammar, GrammarError, GrammarSource};
 use serde_json::json;
 
-fn tool(name: &str) -> Tag {
-    Tag {
+fn tool(name: &str) -> ToolCall {
+    ToolCall {
         begin: format!("<c>{name} "),
-        schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
-            "additionalProperties": false}),
+        behind_number: None,
+        arguments: Arguments::Json(
+            json!({"type": "object", "properties": {"n": {"type": "integer"}},
+            "required": ["n"], "additionalProperties": false}),
+        ),
         end: "</c>".to_owned(),
     }
 }
 
-fn compiled(between: Option<&str>) -> Result<Grammar, GrammarError> {
-    let calls = Calls {
+fn marks(between: Option<&str>) -> Around {
+    Around::Marks {
         open: "calls:".to_owned(),
-        tools: vec![tool("f"), tool("from")],
         between: between.map(str::to_owned),
         close: ".".to_owned(),
-    };
+    }
+}
+
+pub(super) fn compiled(tools: Vec<ToolCall>, around: Around) -> Result<Grammar, GrammarError> {
+    let calls = Calls { tools, around };
     compile(&mk_grammars(), GrammarSource::Calls(calls))
+}
+
+fn of_two(between: Option<&str>) -> Grammar {
+    compiled(vec![tool("f"), tool("from")], marks(between)).expect("a grammar")
 }
 
 const ONE: &str = r#"calls:<c>f {"n": 1}</c>."#;
@@ -29,7 +39,7 @@ const TWO: &str = r#"calls:<c>f {"n": 1}</c>, <c>from {"n": 22}</c>."#;
 
 #[test]
 fn an_answer_is_calls_and_nothing_else() {
-    let many = compiled(Some(", ")).expect("a grammar");
+    let many = of_two(Some(", "));
     for text in [ONE, TWO] {
         assert!(has_tokens(&many, &tokens(text)), "{text}");
     }
@@ -43,22 +53,51 @@ fn an_answer_is_calls_and_nothing_else() {
     for text in [more, other, wrong, open, none, "So", ""] {
         assert!(!has_tokens(&many, &tokens(text)), "{text}");
     }
-    let single = compiled(None).expect("a grammar");
+    let single = of_two(None);
     assert!(has_tokens(&single, &tokens(ONE)));
     assert!(!has_tokens(&single, &tokens(TWO)));
 }
 
 #[test]
+fn text_has_calls_wherever_a_trigger_is() {
+    let around = || Around::Text {
+        trigger: "<c>".to_owned(),
+    };
+    let grammar = compiled(vec![tool("f"), tool("from")], around()).expect("a grammar");
+    for text in [
+        "",
+        "So.",
+        r#"So <c>f {"n": 1}</c> and <c>from {"n": 2}</c>"#,
+    ] {
+        assert!(has_text(&grammar, text), "{text}");
+    }
+    for text in ["So <c>", "<c>g", r#"<c>f {"n": "x"}</c>"#] {
+        assert!(!has_text(&grammar, text), "{text}");
+    }
+    let mut other = tool("f");
+    other.begin = "[f".to_owned();
+    let refused = compiled(vec![other], around()).expect_err("it begins otherwise");
+    assert!(refused.to_string().contains("[f has no <c>"), "{refused}");
+}
+
+#[test]
+fn calls_may_have_numbers() {
+    let mut f = tool("f");
+    f.begin = "f:".to_owned();
+    f.behind_number = Some("!".to_owned());
+    let grammar = compiled(vec![f], marks(Some(";"))).expect("a grammar");
+    assert!(has_text(
+        &grammar,
+        r#"calls:f:0!{"n": 1}</c>;f:11!{"n": 1}</c>."#
+    ));
+    assert!(!has_text(&grammar, r#"calls:f:!{"n": 1}</c>."#));
+}
+
+#[test]
 fn a_schema_that_is_not_enforced_is_refused_by_its_tool() {
     let mut f = tool("f");
-    f.schema = json!({"type": "array", "uniqueItems": true});
-    let calls = Calls {
-        open: String::new(),
-        tools: vec![tool("g"), f],
-        between: None,
-        close: String::new(),
-    };
-    let refused = compile(&mk_grammars(), GrammarSource::Calls(calls)).expect_err("it cannot be");
+    f.arguments = Arguments::Json(json!({"type": "array", "uniqueItems": true}));
+    let refused = compiled(vec![tool("g"), f], marks(None)).expect_err("it cannot be");
     let message = refused.to_string();
     assert!(
         message.contains("<c>f") && message.contains("uniqueItems"),

@@ -100,45 +100,73 @@ fn source(tools: &Value, choice: Value) -> Option<Constraint> {
 fn a_required_call_is_a_grammar_of_the_form() {
     let tools = json!([function("f"), {"type": "function", "function": {"name": "g"}}]);
     assert_eq!(source(&tools, json!("auto")), None);
-    let tag = |name: &str, schema: Value| Tag {
+    let call = |name: &str, schema: Value| ToolCall {
         begin: format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": "),
-        schema,
+        behind_number: None,
+        arguments: Arguments::Json(schema),
         end: "}\n</tool_call>".to_owned(),
     };
-    let f = tag("f", json!({"type": "object"}));
-    let g = tag(
+    let f = call("f", json!({"type": "object"}));
+    let g = call(
         "g",
         json!({"type": "object", "additionalProperties": false}),
     );
-    let calls = |tools: &[&Tag]| {
+    let calls = |tools: &[&ToolCall], around: Around| {
         Constraint::of_calls(Calls {
-            open: String::new(),
-            tools: tools.iter().map(|&tag| tag.clone()).collect(),
-            between: Some("\n".to_owned()),
-            close: String::new(),
+            tools: tools.iter().map(|&call| call.clone()).collect(),
+            around,
         })
     };
-    assert_eq!(source(&tools, json!("required")), Some(calls(&[&f, &g])));
+    let marks = || Around::Marks {
+        open: String::new(),
+        between: Some("\n".to_owned()),
+        close: String::new(),
+    };
+    let both = source(&tools, json!("required"));
+    assert_eq!(both, Some(calls(&[&f, &g], marks())));
     let named = json!({"type": "function", "function": {"name": "g"}});
-    assert_eq!(source(&tools, named), Some(calls(&[&g])));
+    assert_eq!(source(&tools, named), Some(calls(&[&g], marks())));
     let mut strict = tools.clone();
     strict[0]["function"]["strict"] = json!(true);
-    let tags = Constraint::of_tags(StructuralTag {
-        structures: vec![f, g],
-        triggers: vec!["<tool_call>".to_owned()],
-    });
-    assert_eq!(source(&strict, json!("auto")), Some(tags));
+    let text = Around::Text {
+        trigger: "<tool_call>".to_owned(),
+    };
+    let both = source(&strict, json!("auto"));
+    assert_eq!(both, Some(calls(&[&f, &g], text)));
 }
 
 #[test]
-fn a_form_without_json_cannot_require_calls() {
-    let f = || Function {
-        name: "f".to_owned(),
+fn arguments_are_held_as_they_are_read() {
+    let parameters = json!({"properties": {"a": {"type": "string"}, "b": {"type": "integer"},
+        "c": {"anyOf": [{"type": "string"}, {"type": "null"}]}}, "required": ["d"]});
+    let types = ToolTypes::new([("f", &parameters)]);
+    let ArgumentsFrame::Keyed(frame) = ToolForm::Glm45.frame().arguments else {
+        panic!("its arguments have keys");
+    };
+    let keyed = keyed_arguments(frame, "f", parameters, &types);
+    let texts = keyed
+        .texts
+        .iter()
+        .map(|text| (text.name.as_str(), text.or_null));
+    assert_eq!(
+        texts.collect::<Vec<_>>(),
+        [("a", false), ("c", true), ("d", false)]
+    );
+}
+
+#[test]
+fn what_a_form_cannot_hold_is_refused() {
+    let f = |name: &str| Function {
+        name: name.to_owned(),
         parameters: Value::Null,
         strict: true,
     };
-    let why = required(ToolForm::Qwen3Coder, vec![f()], true).unwrap_err();
-    assert_eq!(why.param.as_deref(), Some("tool_choice"));
-    let why = strict(ToolForm::Llama3, vec![f()], CHAT).unwrap_err();
-    assert_eq!(why.param.as_deref(), Some("tools[0].function.strict"));
+    let types = ToolTypes::default();
+    let why = required(ToolForm::Pythonic, vec![f("a-b")], &types, true).unwrap_err();
+    assert_eq!(why.param.as_deref(), Some("tools"));
+    assert!(why.message.contains("`a-b`"), "{}", why.message);
+    for form in [ToolForm::Llama3, ToolForm::Pythonic] {
+        let why = strict(form, vec![f("f")], &types, CHAT).unwrap_err();
+        assert_eq!(why.param.as_deref(), Some("tools[0].function.strict"));
+    }
 }

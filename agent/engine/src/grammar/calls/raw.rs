@@ -1,0 +1,261 @@
+//! Strings that are written as they are, as regular expressions.
+
+mod formats;
+
+use super::parameters::{applying, refuse};
+use crate::grammar::schema::{SchemaError, error, resolve};
+use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::regex_to_lark;
+use regex_syntax::hir::{Hir, HirKind, Look};
+use serde_json::{Map, Value};
+
+/// The strings that a schema allows, and whether it allows null.
+#[derive(Debug, Default)]
+pub(super) struct Strings {
+    /// Any of these; each is what all of its expressions match.
+    ways: Vec<Vec<String>>,
+    /// Those among them that the schema lists.
+    listed: Vec<String>,
+    allows_null: bool,
+    /// Schemas that were looked into.
+    schemas: usize,
+}
+
+/// Most schemas of one value.
+const SCHEMAS_MAX: usize = 256;
+/// Longest expression that a pattern becomes, in bytes: its classes are written out.
+const REGEX_BYTES_MAX: usize = 256 << 10;
+/// What it may take to see whether an expression matches anything.
+const EMPTY_FUEL: u64 = 10_000;
+const ANY: &str = "(?s:.*)";
+
+/// # Errors
+/// Names what would not be kept.
+pub(super) fn strings(schema: &Value, root: &Value, path: &str) -> Result<Strings, SchemaError> {
+    let mut strings = Strings::default();
+    strings.add(schema, root, path)?;
+    Ok(strings)
+}
+
+// === impl Strings ===
+
+impl Strings {
+    fn add(&mut self, schema: &Value, root: &Value, path: &str) -> Result<(), SchemaError> {
+        let Value::Object(keywords) = schema else {
+            self.ways.push(vec![ANY.to_owned()]);
+            self.allows_null = true;
+            return Ok(());
+        };
+        self.schemas += 1;
+        if self.schemas > SCHEMAS_MAX {
+            let problem = format!("more than {SCHEMAS_MAX} schemas say what it is; write fewer");
+            return Err(error(path, problem));
+        }
+        let Some(name) = applying(keywords, path)? else {
+            return self.add_own(keywords, path);
+        };
+        match &keywords[name] {
+            Value::String(reference) => {
+                let target = resolve(root, reference).unwrap_or(&Value::Null);
+                self.add(target, root, reference)
+            }
+            Value::Array(schemas) => {
+                if name == "allOf" && schemas.len() > 1 {
+                    let problem =
+                        "allOf of several schemas cannot be enforced in this form; write one";
+                    return Err(error(path, problem));
+                }
+                let strings = self.ways.len();
+                for (place, schema) in schemas.iter().enumerate() {
+                    let path = format!("{path}/{name}/{place}");
+                    self.add(schema, root, &path)?;
+                }
+                if name == "oneOf" && self.ways.len() > strings + 1 {
+                    let problem =
+                        "oneOf of several strings cannot be enforced in this form; give anyOf";
+                    return Err(error(path, problem));
+                }
+                Ok(())
+            }
+            _ => Err(error(path, format!("{name} is no list of schemas"))),
+        }
+    }
+
+    /// What a schema says of strings by its own keywords.
+    fn add_own(&mut self, keywords: &Map<String, Value>, path: &str) -> Result<(), SchemaError> {
+        let allows = |name: &str| match keywords.get("type") {
+            None => true,
+            Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == name),
+            Some(kind) => kind == name,
+        };
+        let constant = keywords.get("const").map(std::slice::from_ref);
+        let listed = keywords.get("enum").and_then(Value::as_array);
+        let listed = listed.map(Vec::as_slice).or(constant);
+        self.allows_null |= allows("null") && listed.is_none_or(|all| all.contains(&Value::Null));
+        if !allows("string") {
+            return Ok(());
+        }
+        if constant.is_some() {
+            refuse(keywords, path, " beside const", ["enum"].into_iter())?;
+        }
+        let mut matching = Vec::new();
+        if let Some(listed) = listed {
+            let texts: Vec<&str> = listed.iter().filter_map(Value::as_str).collect();
+            if texts.is_empty() {
+                return Ok(());
+            }
+            let escaped: Vec<_> = texts
+                .iter()
+                .map(|text| regex_syntax::escape(text))
+                .collect();
+            matching.push(format!("(?:{})", escaped.join("|")));
+            self.listed.extend(texts.into_iter().map(str::to_owned));
+        }
+        if let Some(pattern) = keywords.get("pattern").and_then(Value::as_str) {
+            let found = search(pattern);
+            matching.push(found.map_err(|problem| error(path, problem))?);
+        }
+        if let Some(format) = keywords.get("format").and_then(Value::as_str) {
+            let known = formats::regex(format).ok_or_else(|| {
+                let problem = format!(
+                    "format {format:.100} cannot be enforced in this form; leave it out, or give a pattern"
+                );
+                error(path, problem)
+            });
+            matching.push(known?);
+        }
+        let count = |name: &str| keywords.get(name).and_then(Value::as_u64);
+        if let Some((min, max)) = match (count("minLength"), count("maxLength")) {
+            (None, None) => None,
+            (min, max) => Some((min.unwrap_or(0), max.map(|max| max.to_string()))),
+        } {
+            matching.push(format!("(?s:.{{{min},{}}})", max.unwrap_or_default()));
+        }
+        if matching.is_empty() {
+            matching.push(ANY.to_owned());
+        }
+        self.ways.push(matching);
+        Ok(())
+    }
+
+    /// The strings as Lark, without those that have `mark` in them; where `null` is read as null, with that if it is allowed.
+    pub(super) fn terms(
+        &self,
+        mark: &str,
+        or_null: bool,
+        path: &str,
+    ) -> Result<String, SchemaError> {
+        let reads_null = |text: &str| or_null && !self.allows_null && text.trim() == "null";
+        for text in &self.listed {
+            if text.contains(mark) || reads_null(text) {
+                let problem =
+                    format!("this form cannot write {text:?}: it would be read as something else");
+                return Err(error(path, problem));
+            }
+        }
+        let mut never = vec![format!("{ANY}{}{ANY}", regex_syntax::escape(mark))];
+        if or_null && !self.allows_null {
+            never.push(r"\s*null\s*".to_owned());
+        }
+        let in_slashes = |regex: &String| format!("/{}/", regex_to_lark(regex, ""));
+        let mut terms = Vec::new();
+        for way in &self.ways {
+            check_not_empty(way, &never, path)?;
+            let all = way.iter().map(in_slashes);
+            let none = never.iter().map(|never| format!("~{}", in_slashes(never)));
+            terms.push(format!(
+                "({})",
+                all.chain(none).collect::<Vec<_>>().join(" & ")
+            ));
+        }
+        if or_null && self.allows_null {
+            terms.push("\"null\"".to_owned());
+        }
+        if terms.is_empty() {
+            return Err(error(
+                path,
+                "this form writes strings here, and the schema has none",
+            ));
+        }
+        Ok(terms.join(" | "))
+    }
+}
+
+fn check_not_empty(all: &[String], never: &[String], path: &str) -> Result<(), SchemaError> {
+    let never = never
+        .iter()
+        .map(|regex| RegexAst::Not(Box::new(RegexAst::Regex(regex.clone()))));
+    let all = all.iter().map(|regex| RegexAst::Regex(regex.clone()));
+    let mut builder = RegexBuilder::new();
+    let strings = builder.mk(&RegexAst::And(all.chain(never).collect()));
+    let is_empty = strings.and_then(|strings| {
+        let is_plain = builder.exprset().is_positive(strings);
+        Ok(!is_plain
+            && builder
+                .to_regex_limited(strings, EMPTY_FUEL)?
+                .always_empty())
+    });
+    match is_empty {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(error(path, "it allows no string")),
+        Err(problem) => {
+            let problem = format!("it is too much to enforce in this form: {problem:.200}");
+            Err(error(path, problem))
+        }
+    }
+}
+
+/// What matches every text in which the pattern of a JSON schema is found.
+fn search(pattern: &str) -> Result<String, String> {
+    let ascii = regex_to_lark(pattern, "dw");
+    let parsed = regex_syntax::parse(&ascii);
+    let parsed = parsed.map_err(|why| format!("pattern {pattern:.100} cannot be read: {why}"))?;
+    let problem = match in_text(&parsed) {
+        Some(regex) if regex.len() <= REGEX_BYTES_MAX => return Ok(regex),
+        Some(_) => "it is too large",
+        None => "it looks around elsewhere than at its ends",
+    };
+    Err(format!(
+        "pattern {pattern:.100} cannot be enforced in this form: {problem}"
+    ))
+}
+
+fn in_text(pattern: &Hir) -> Option<String> {
+    let parts = match pattern.kind() {
+        HirKind::Capture(group) => return in_text(&group.sub),
+        HirKind::Alternation(ways) => {
+            let ways = ways.iter().map(in_text);
+            return Some(format!(
+                "(?:{})",
+                ways.collect::<Option<Vec<_>>>()?.join("|")
+            ));
+        }
+        HirKind::Concat(parts) => parts.as_slice(),
+        HirKind::Empty
+        | HirKind::Literal(_)
+        | HirKind::Class(_)
+        | HirKind::Look(_)
+        | HirKind::Repetition(_) => std::slice::from_ref(pattern),
+    };
+    let is = |part: &Hir, look| matches!(part.kind(), HirKind::Look(is) if *is == look);
+    let start = parts
+        .iter()
+        .take_while(|part| is(part, Look::Start))
+        .count();
+    let (anchors, parts) = parts.split_at(start);
+    let end = parts
+        .iter()
+        .rev()
+        .take_while(|part| is(part, Look::End))
+        .count();
+    let (parts, ends) = parts.split_at(parts.len() - end);
+    if parts
+        .iter()
+        .any(|part| !part.properties().look_set().is_empty())
+    {
+        return None;
+    }
+    let inner: String = parts.iter().map(|part| format!("(?:{part})")).collect();
+    let [before, behind] = [anchors, ends].map(|looks| if looks.is_empty() { ANY } else { "" });
+    Some(format!("(?:{before}{inner}{behind})"))
+}
