@@ -2,9 +2,12 @@
 //!
 //! Source: OpenAI's "harmony response format". A message is `<|start|>ROLE to=RECIPIENT<|channel|>CHANNEL
 //! <|constrain|>TYPE<|message|>CONTENT<|end|>`; the template has written the first role. What is on the channel `analysis`
-//! is reasoning, what goes to `functions.NAME` is a call, all else is text.
+//! is reasoning, what goes to `functions.NAME`, or to the bare name of a tool of the request, is a call. What goes elsewhere is
+//! for tools that OpenAI runs for the model (`python`, `browser.search`): no client has those, so it is reasoning. All else
+//! is text.
 
 use crate::marks::{Found, find};
+use crate::types::ToolTypes;
 use crate::{Piece, Prompt, put};
 
 /// Longest header of a message; beyond it, an answer has none.
@@ -21,6 +24,7 @@ pub(crate) const MARKS: [&str; 7] = [START, CHANNEL, "<|constrain|>", MESSAGE, E
 #[derive(Debug, Default)]
 pub(crate) struct Harmony {
     at: At,
+    types: ToolTypes,
     /// Whether a mark has begun the header: until its channel, it has a role, which is no text.
     has_role: bool,
     /// Text that is not sure yet.
@@ -43,8 +47,11 @@ enum At {
 
 impl Harmony {
     /// Behind what a prompt ends with: a message that it has begun goes on.
-    pub(crate) fn behind(prompt: Prompt<'_>) -> Self {
-        let mut harmony = Self::default();
+    pub(crate) fn behind(prompt: Prompt<'_>, types: ToolTypes) -> Self {
+        let mut harmony = Self {
+            types,
+            ..Self::default()
+        };
         let prompt = match prompt {
             Prompt::Opened(prompt) => prompt,
             // Templates write what a client calls a message's text on the last channel.
@@ -124,16 +131,16 @@ impl Harmony {
             Some(&rest[..end.unwrap_or(rest.len())])
         };
         let recipient = word_behind("to=").filter(|to| !["", "user", "assistant"].contains(to));
-        self.at = match (recipient, word_behind(CHANNEL)) {
-            (Some(tool), _) => {
-                let name = tool.strip_prefix("functions.").unwrap_or(tool);
-                pieces.push(Piece::Call {
-                    name: name.to_owned(),
-                    id: None,
-                });
+        let called = |to: &'_ str| match to.strip_prefix("functions.") {
+            Some(tool) => Some(tool.to_owned()),
+            None => self.types.has(to).then(|| to.to_owned()),
+        };
+        self.at = match (recipient.map(called), word_behind(CHANNEL)) {
+            (Some(Some(name)), _) => {
+                pieces.push(Piece::Call { name, id: None });
                 At::Arguments { begun: false }
             }
-            (None, Some("analysis")) => At::Reasoning,
+            (Some(None), _) | (None, Some("analysis")) => At::Reasoning,
             (None, _) => At::Text,
         };
     }

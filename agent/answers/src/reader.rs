@@ -46,7 +46,7 @@ impl AnswerReader {
         let channels =
             reasoning == Some(ReasoningForm::Harmony) || tools == Some(ToolForm::Harmony);
         let parts = if channels {
-            Parts::Channels(Harmony::behind(prompt))
+            Parts::Channels(Harmony::behind(prompt, types))
         } else {
             Parts::OneAfterAnother {
                 reasoning: reasoning.and_then(|form| Reasoning::new(form, prompt)),

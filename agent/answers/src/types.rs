@@ -1,11 +1,13 @@
-//! What the values of tools' parameters are, for forms that write all of them as text.
+//! What is known of a request's tools: their names, and what the values of their parameters are, for forms that write all
+//! of them as text.
 
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The parameters of a request's tools.
 #[derive(Clone, Debug, Default)]
 pub struct ToolTypes {
+    tools: HashSet<String>,
     parameters: HashMap<(String, String), Written>,
 }
 
@@ -34,14 +36,23 @@ struct Kinds {
 impl ToolTypes {
     /// Of tools by name, each with the JSON schema of its parameters.
     pub fn new<'a>(tools: impl IntoIterator<Item = (&'a str, &'a Value)>) -> Self {
-        let mut parameters = HashMap::new();
+        let mut types = Self::default();
         for (tool, root) in tools {
+            types.tools.insert(tool.to_owned());
             let properties = root.get("properties").and_then(Value::as_object);
             for (name, schema) in properties.into_iter().flatten() {
-                parameters.insert((tool.to_owned(), name.clone()), written(schema, root));
+                let written = written(schema, root);
+                types
+                    .parameters
+                    .insert((tool.to_owned(), name.clone()), written);
             }
         }
-        Self { parameters }
+        types
+    }
+
+    /// Whether a tool of this name is among them.
+    pub(crate) fn has(&self, tool: &str) -> bool {
+        self.tools.contains(tool)
     }
 
     /// How a value of a tool's parameter is read. One that no schema speaks of is a string.

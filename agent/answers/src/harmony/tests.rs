@@ -2,12 +2,16 @@
 
 use crate::fuzz::read;
 use crate::{Answer, ReasoningForm, ToolTypes};
+use serde_json::Value;
 
 fn answer(text: &str) -> Answer {
-    let types = ToolTypes::default();
+    answer_of(text, &ToolTypes::default())
+}
+
+fn answer_of(text: &str, types: &ToolTypes) -> Answer {
     let form = Some(ReasoningForm::Harmony);
-    let whole = read(form, None, &types, [text]);
-    let cut = read(form, None, &types, text.split_inclusive(|_| true));
+    let whole = read(form, None, types, [text]);
+    let cut = read(form, None, types, text.split_inclusive(|_| true));
     assert_eq!(cut, whole);
     whole
 }
@@ -26,4 +30,22 @@ fn a_role_that_begins_a_message_is_no_text() {
         assert_eq!(answer(&format!("{said}<|start|>{begun}")).text, "Four.");
     }
     assert_eq!(answer("Four.<|start|>assistant").text, "Four.");
+}
+
+#[test]
+fn what_goes_to_a_tool_that_the_request_has_is_a_call() {
+    let said = "<|channel|>analysis to=python code<|message|>print(1)<|call|>";
+    let own = ToolTypes::new([("python", &Value::Null)]);
+    let called = answer_of(said, &own).calls;
+    assert_eq!(
+        (called[0].name.as_str(), called[0].arguments.as_str()),
+        ("python", "print(1)")
+    );
+    let other = answer(said);
+    assert_eq!(
+        (other.reasoning.as_str(), other.calls.len()),
+        ("print(1)", 0)
+    );
+    let named = said.replace("to=python", "to=functions.python");
+    assert_eq!(answer(&named).calls.len(), 1);
 }
