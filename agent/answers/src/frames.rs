@@ -23,8 +23,27 @@ pub struct CallFrame {
     pub between: Option<&'static str>,
     /// Behind the last call.
     pub close: &'static str,
-    /// What begins each call, and nothing else in a text; `None` for forms that have no such mark.
-    pub trigger: Option<&'static str>,
+    pub among_text: AmongText,
+}
+
+/// Where calls are in an answer that has text, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AmongText {
+    /// This begins each call, and nothing else.
+    Mark(&'static str),
+    /// A call is a message, behind others of text.
+    Messages(MessageFrame),
+    /// Nothing sets them apart before they are read.
+    Unmarked,
+}
+
+/// What is around messages that are no calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageFrame {
+    /// Each begins one.
+    pub begins: &'static [&'static str],
+    /// Between two messages.
+    pub between: &'static str,
 }
 
 /// How a form writes a call's arguments.
@@ -73,14 +92,14 @@ impl ToolForm {
             end: "}",
             between: Some(", "),
             close: "",
-            trigger: None,
+            among_text: AmongText::Unmarked,
         };
         match self {
             Self::Qwen25 | Self::Hermes => CallFrame {
                 before_name: "<tool_call>\n{\"name\": \"",
                 end: "}\n</tool_call>",
                 between: Some("\n"),
-                trigger: Some("<tool_call>"),
+                among_text: AmongText::Mark("<tool_call>"),
                 ..JSON
             },
             Self::Llama3 => CallFrame {
@@ -100,7 +119,7 @@ impl ToolForm {
                 end: "\n```<｜tool▁call▁end｜>",
                 between: Some("\n"),
                 close: "<｜tool▁calls▁end｜>",
-                trigger: Some("<｜tool▁call▁begin｜>"),
+                among_text: AmongText::Mark("<｜tool▁call▁begin｜>"),
                 ..JSON
             },
             Self::DeepseekV31 => CallFrame {
@@ -110,7 +129,7 @@ impl ToolForm {
                 end: "<｜tool▁call▁end｜>",
                 between: Some(""),
                 close: "<｜tool▁calls▁end｜>",
-                trigger: Some("<｜tool▁call▁begin｜>"),
+                among_text: AmongText::Mark("<｜tool▁call▁begin｜>"),
                 ..JSON
             },
             Self::KimiK2 => CallFrame {
@@ -121,16 +140,23 @@ impl ToolForm {
                 end: "<|tool_call_end|>",
                 between: Some(""),
                 close: "<|tool_calls_section_end|>",
-                trigger: Some("<|tool_call_begin|>"),
+                among_text: AmongText::Mark("<|tool_call_begin|>"),
                 ..JSON
             },
             // An answer ends with its call.
             Self::Harmony => CallFrame {
-                open: "<|channel|>commentary to=functions.",
-                before_name: "",
+                before_name: "<|channel|>commentary to=functions.",
                 before_arguments: " <|constrain|>json<|message|>",
                 end: "",
                 between: None,
+                among_text: AmongText::Messages(MessageFrame {
+                    begins: &[
+                        "<|channel|>analysis<|message|>",
+                        "<|channel|>commentary<|message|>",
+                        "<|channel|>final<|message|>",
+                    ],
+                    between: "<|end|><|start|>assistant",
+                }),
                 ..JSON
             },
             Self::Qwen3Coder => CallFrame {
@@ -144,7 +170,7 @@ impl ToolForm {
                 }),
                 end: "</function>\n</tool_call>",
                 between: Some("\n"),
-                trigger: Some("<function="),
+                among_text: AmongText::Mark("<function="),
                 ..JSON
             },
             // GLM-4.5 and 4.6 break lines, GLM-4.7 does not.
@@ -160,7 +186,7 @@ impl ToolForm {
                 }),
                 end: "</tool_call>",
                 between: Some("\n"),
-                trigger: Some("<tool_call>"),
+                among_text: AmongText::Mark("<tool_call>"),
                 ..JSON
             },
             Self::Pythonic => CallFrame {

@@ -2,6 +2,7 @@
 
 use crate::{Answer, AnswerReader, Piece, Prompt, ReasoningForm, ToolForm, ToolTypes};
 use pd_fuzz::{Memory, fuzz};
+use serde_json::json;
 
 const MEMORY: Memory = Memory {
     base: 64 << 10,
@@ -39,7 +40,8 @@ fn answer() {
         let reasoning = ReasoningForm::ALL
             .get(reasoning % (ReasoningForm::ALL.len() + 1))
             .copied();
-        let types = ToolTypes::default();
+        let schema = json!({"properties": {"a": {}, "b": {"type": ["string", "null"]}}});
+        let types = ToolTypes::new([("f", &schema)]);
         let whole = read(reasoning, tools, &types, [&*text]);
         let cut = read(reasoning, tools, &types, text.split_inclusive(|_| true));
         assert_eq!(cut, whole, "{reasoning:?} {tools:?}");

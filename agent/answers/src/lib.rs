@@ -25,7 +25,7 @@ mod tools;
 mod types;
 
 pub use forms::UnknownForm;
-pub use frames::{ArgumentsFrame, CallFrame, KeyedFrame, ThoughtFrame};
+pub use frames::{AmongText, ArgumentsFrame, CallFrame, KeyedFrame, MessageFrame, ThoughtFrame};
 pub use joined::{Answer, Call};
 pub use reader::{AnswerReader, Prompt};
 pub use reasoning::ReasoningForm;

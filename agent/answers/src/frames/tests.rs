@@ -53,15 +53,35 @@ fn framed_calls_are_read_as_calls() {
 }
 
 #[test]
-fn a_trigger_begins_every_call() {
+fn a_mark_begins_every_call() {
     for form in ToolForm::ALL {
         let frame = form.frame();
-        if let Some(trigger) = frame.trigger {
-            assert!(frame.before_name.contains(trigger), "{form}");
+        if let AmongText::Mark(mark) = frame.among_text {
+            assert!(frame.before_name.contains(mark), "{form}");
         }
     }
     assert!(ToolForm::Pythonic.can_name("a.b_1") && ToolForm::Glm45.can_name("a-b"));
     assert!(!ToolForm::Pythonic.can_name("a-b") && !ToolForm::Pythonic.can_name("1a"));
+}
+
+#[test]
+fn messages_of_text_are_read_as_no_calls() {
+    let frame = ToolForm::Harmony.frame();
+    let AmongText::Messages(MessageFrame { begins, between }) = frame.among_text else {
+        panic!("it has channels");
+    };
+    let texts = begins.iter().map(|begin| format!("{begin}So.{between}"));
+    let texts: String = texts.collect();
+    let (begin, middle) = (frame.before_name, frame.before_arguments);
+    let text = format!("{texts}{begin}f{middle}{{}}");
+    let answer = read(
+        None,
+        Some(ToolForm::Harmony),
+        &ToolTypes::default(),
+        [text.as_str()],
+    );
+    assert_eq!([answer.reasoning.as_str(), &answer.text], ["So.", "So.So."]);
+    assert_eq!(answer.calls.len(), 1);
 }
 
 #[test]

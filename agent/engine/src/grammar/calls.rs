@@ -8,7 +8,7 @@ mod raw;
 
 use super::compile::with_options;
 use super::schema;
-use super::tags::{TAGS_MAX, TEXT_BYTES_MAX, lark_of, until};
+use super::tags::{Part, TAGS_MAX, TEXT_BYTES_MAX, lark_of, parts, until};
 use super::vocabulary::Vocabulary;
 use serde::Serialize;
 use serde_json::Value;
@@ -37,6 +37,13 @@ pub enum Around {
     },
     /// Text, in which this begins a call wherever it is; it is part of the begin of each.
     Text { trigger: String },
+    /// Messages of text, of which one may be a call instead, which is the last one.
+    Messages {
+        /// Each begins a message of text.
+        begins: Vec<String>,
+        /// Between two messages; it begins with a special token.
+        between: String,
+    },
 }
 
 /// A call of one tool.
@@ -59,6 +66,8 @@ pub enum Arguments {
     Python(Value),
 }
 
+/// Text without special tokens.
+const ANY: &str = "ANY: /(?s:.*)/\n";
 /// A call's number.
 const NUMBER: &str = "/[0-9]{1,4}/";
 
@@ -81,28 +90,12 @@ pub(super) fn to_lark(calls: &Calls, vocabulary: &Vocabulary) -> Result<String, 
         vocabulary,
         are_free: tools.iter().any(ToolCall::has_free_breaks),
     };
-    let mut lark = match around {
-        Around::Marks {
-            open,
-            between,
-            close,
-        } => {
-            let [open, close] = [open, close].map(|text| breaks.lark_of(text));
-            let more = between
-                .as_ref()
-                .map(|text| format!("({} call)*", breaks.lark_of(text)));
-            format!("start: {open} call {} {close}\n", more.unwrap_or_default())
-        }
-        Around::Text { trigger } => {
-            let until = until("trigger", trigger, vocabulary)?;
-            format!("{until}\nstart: (trigger call)* rest\nrest: ANY\nANY: /(?s:.*)/\n")
-        }
-    };
+    let mut lark = around.to_lark(breaks)?;
     let mut ways = Vec::with_capacity(tools.len());
     let mut values = python::Values::default();
     for (place, tool) in tools.iter().enumerate() {
         let begin = match around {
-            Around::Marks { .. } => tool.begin.as_str(),
+            Around::Marks { .. } | Around::Messages { .. } => tool.begin.as_str(),
             Around::Text { trigger } => tool.behind(trigger)?,
         };
         let rule = format!("tool{place}");
@@ -135,6 +128,43 @@ impl Breaks<'_> {
             .map(|line| lark_of(line, self.vocabulary))
             .collect();
         lines.join(r#" "\n"? "#)
+    }
+}
+
+// === impl Around ===
+
+impl Around {
+    /// Rule `start`, which needs rule `call`.
+    fn to_lark(&self, breaks: Breaks<'_>) -> Result<String, String> {
+        Ok(match self {
+            Self::Marks {
+                open,
+                between,
+                close,
+            } => {
+                let [open, close] = [open, close].map(|text| breaks.lark_of(text));
+                let more = between
+                    .as_ref()
+                    .map(|text| format!("({} call)*", breaks.lark_of(text)));
+                format!("start: {open} call {} {close}\n", more.unwrap_or_default())
+            }
+            Self::Text { trigger } => {
+                let until = until("trigger", trigger, breaks.vocabulary)?;
+                format!("{until}\nstart: (trigger call)* rest\nrest: ANY\n{ANY}")
+            }
+            Self::Messages { begins, between } => {
+                let first = parts(between, breaks.vocabulary).first().copied();
+                if !matches!(first, Some(Part::Special(_))) {
+                    return Err(format!("{between:.100} begins with no token of this model"));
+                }
+                let begins: Vec<_> = begins.iter().map(|text| breaks.lark_of(text)).collect();
+                let between = breaks.lark_of(between);
+                format!(
+                    "start: (text {between})* (text | call)\ntext: ({}) ANY\n{ANY}",
+                    begins.join(" | ")
+                )
+            }
+        })
     }
 }
 

@@ -42,6 +42,54 @@ fn answer(source: &GrammarSource, choices: &[u8]) {
     }
 }
 
+/// A schema as the parameters of one tool, in each way to write arguments.
+#[test]
+fn calls() {
+    fuzz!("calls", SOURCE, |bytes| {
+        let Ok(schema) = serde_json::from_slice::<serde_json::Value>(bytes) else {
+            return;
+        };
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        let texts = properties.map(|(name, _)| TextParameter {
+            name: name.clone(),
+            or_null: name.len() % 2 == 0,
+        });
+        let keyed = |texts, has_free_breaks| {
+            Arguments::Keyed(KeyedArguments {
+                before_key: "<k>".to_owned(),
+                before_value: "</k>\n".to_owned(),
+                end: "</v>\n".to_owned(),
+                has_free_breaks,
+                schema: schema.clone(),
+                texts,
+            })
+        };
+        let texts: Vec<_> = texts.collect();
+        for arguments in [
+            keyed(texts, true),
+            keyed(Vec::new(), false),
+            Arguments::Python(schema.clone()),
+        ] {
+            let call = ToolCall {
+                begin: String::new(),
+                behind_number: None,
+                arguments,
+                end: ")".to_owned(),
+            };
+            let around = Around::Marks {
+                open: String::new(),
+                between: None,
+                close: String::new(),
+            };
+            let calls = Calls {
+                tools: vec![call],
+                around,
+            };
+            answer(&GrammarSource::Calls(calls), bytes);
+        }
+    });
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -251,7 +251,7 @@ fn more_sources_than_may_wait_are_refused_for_now() {
 }
 
 /// Compiles it, and draws some tokens by it if there is a grammar.
-fn assert_bounded(grammars: &Grammars, what: &str, source: GrammarSource) {
+pub(super) fn assert_bounded(grammars: &Grammars, what: &str, source: GrammarSource) {
     let began = Instant::now();
     let compiled = compile(grammars, source);
     let outcome = match compiled {

@@ -5,7 +5,8 @@ use crate::http::constraint::Constraint;
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::service::answer_forms::{AnswerForms, Toolless};
-use pd_answers::{ArgumentsFrame, CallFrame, KeyedFrame, ToolForm, ToolTypes, Written};
+use pd_answers::{AmongText, ArgumentsFrame, CallFrame, KeyedFrame, MessageFrame};
+use pd_answers::{ToolForm, ToolTypes, Written};
 use pd_engine::grammar::{Arguments, Around, Calls, KeyedArguments, TextParameter, ToolCall};
 use pd_engine::text::TemplateValue;
 use serde::Deserialize;
@@ -177,19 +178,26 @@ fn strict(
         return Ok(None);
     };
     let frame = form.frame();
-    let Some(trigger) = frame.trigger else {
-        let instead = format!(
-            "in the form {form}, calls keep to their schemas only where `tool_choice` requires a call; leave it out"
-        );
-        let field = format!("tools[{index}]{}.strict", dialect.function);
-        return Err(ApiError::unsupported(&field, &instead));
+    let around = match frame.among_text {
+        AmongText::Mark(mark) => Around::Text {
+            trigger: mark.to_owned(),
+        },
+        AmongText::Messages(MessageFrame { begins, between }) => Around::Messages {
+            begins: begins.iter().map(|&begin| begin.to_owned()).collect(),
+            between: between.to_owned(),
+        },
+        AmongText::Unmarked => {
+            let instead = format!(
+                "in the form {form}, calls keep to their schemas only where `tool_choice` requires a call; leave it out"
+            );
+            let field = format!("tools[{index}]{}.strict", dialect.function);
+            return Err(ApiError::unsupported(&field, &instead));
+        }
     };
     let tools = functions.into_iter().map(|f| f.call(&frame, types));
     Ok(Some(Constraint::of_calls(Calls {
         tools: tools.collect(),
-        around: Around::Text {
-            trigger: trigger.to_owned(),
-        },
+        around,
     })))
 }
 

@@ -82,11 +82,15 @@ impl KeyedArguments {
         let Parameter {
             name, schema, path, ..
         } = parameter;
-        let Some(text) = self.texts.iter().find(|text| text.name == *name) else {
-            let schema = with_options(self.with_definitions(schema, path)?);
-            return Ok(format!("%json {schema} {}", breaks.lark_of(&self.end)));
-        };
         let mark = self.end.trim();
+        let Some(text) = self.texts.iter().find(|text| text.name == *name) else {
+            let end = breaks.lark_of(&self.end);
+            if let Some(values) = raw::listed(schema, mark) {
+                return Ok(format!("({values}) {end}"));
+            }
+            let schema = with_options(self.with_definitions(schema, path)?);
+            return Ok(format!("%json {schema} {end}"));
+        };
         let strings = raw::strings(schema, &self.schema, path)?;
         let strings = strings.terms(mark, text.or_null, path)?;
         let terminal = rule.to_uppercase();

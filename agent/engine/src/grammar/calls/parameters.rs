@@ -17,7 +17,7 @@ pub(super) struct Parameter<'a> {
 const ANY: &Value = &Value::Bool(true);
 
 /// Keywords that say of a value what their own schemas say.
-const APPLYING: [&str; 6] = ["anyOf", "oneOf", "allOf", "$ref", "enum", "const"];
+pub(super) const APPLYING: [&str; 6] = ["anyOf", "oneOf", "allOf", "$ref", "enum", "const"];
 /// Keywords of objects beside those that are read here.
 const OBJECTS: [&str; 3] = ["patternProperties", "minProperties", "maxProperties"];
 

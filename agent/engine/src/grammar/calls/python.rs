@@ -67,17 +67,17 @@ impl Values {
             for depth in 0..=ANY_DEPTH {
                 let inner = format!("any{}", depth + 1);
                 let list = format!("\"[\" ({inner} ({COMMA} {inner})*)? \"]\"");
-                let pair = format!("text {COLON} {inner}");
+                let pair = format!("string {COLON} {inner}");
                 let dictionary = format!("\"{{\" ({pair} ({COMMA} {pair})*)? \"}}\"");
                 let nested = format!(" | {list} | {dictionary}");
                 let nested = if depth < ANY_DEPTH { &nested } else { "" };
-                let plain = "text | number | \"True\" | \"False\" | \"None\"";
+                let plain = "string | number | \"True\" | \"False\" | \"None\"";
                 let _infallible = writeln!(self.lark, "any{depth}: {plain}{nested}");
             }
             self.lark.push_str("number: %json {\"type\": \"number\"}\n");
         }
         if self.has_any || self.has_text {
-            self.lark.push_str("text: %json {\"type\": \"string\"}\n");
+            self.lark.push_str("string: %json {\"type\": \"string\"}\n");
         }
         self.lark
     }
@@ -96,7 +96,7 @@ impl Values {
 
     fn text(&mut self) -> &'static str {
         self.has_text = true;
-        "text"
+        "string"
     }
 }
 

@@ -2,8 +2,9 @@
 
 mod formats;
 
-use super::parameters::{applying, refuse};
-use crate::grammar::schema::{SchemaError, error, resolve};
+use super::parameters::{APPLYING, applying, refuse};
+use crate::grammar::compile::quoted;
+use crate::grammar::schema::{OWN, SchemaError, error, resolve};
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
 use regex_syntax::hir::{Hir, HirKind, Look};
@@ -35,6 +36,35 @@ pub(super) fn strings(schema: &Value, root: &Value, path: &str) -> Result<String
     let mut strings = Strings::default();
     strings.add(schema, root, path)?;
     Ok(strings)
+}
+
+/// The values that a schema of several types lists, as Lark, where it says no more of them; each is read as JSON, and as
+/// a string where it is none: so strings stand without quotes where nothing else reads so.
+pub(super) fn listed(schema: &Value, mark: &str) -> Option<String> {
+    let keywords = schema.as_object()?;
+    let values = keywords.get("enum")?.as_array()?;
+    let says_more = APPLYING.iter().chain(&OWN);
+    let mut says_more = says_more.filter(|name| **name != "enum");
+    if says_more.any(|name| keywords.contains_key(*name)) {
+        return None;
+    }
+    let written = |value: &Value| {
+        let text = value.as_str().filter(|text| is_no_json(text));
+        text.map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let written: Vec<_> = values.iter().map(written).collect();
+    let is_readable = |text: &String| !text.contains(mark);
+    let written = written.iter().all(is_readable).then_some(written)?;
+    let written: Vec<_> = written.iter().map(|text| quoted(text)).collect();
+    (!written.is_empty()).then(|| written.join(" | "))
+}
+
+/// Neither JSON nor the beginning of some, nor one of Python's words for it.
+fn is_no_json(text: &str) -> bool {
+    let trimmed = text.trim();
+    !["True", "False", "None"].contains(&trimmed)
+        && !trimmed.starts_with(['"', '[', '{'])
+        && serde_json::from_str::<Value>(trimmed).is_err_and(|error| !error.is_eof())
 }
 
 // === impl Strings ===

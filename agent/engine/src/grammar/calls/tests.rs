@@ -1,7 +1,7 @@
 //! Which texts are calls.
 
 use super::*;
-use crate::grammar::tests::{compile, has_text, has_tokens, mk_grammars, tokens};
+use crate::grammar::tests::{assert_bounded, compile, has_text, has_tokens, mk_grammars, tokens};
 use crate::grammar::{Grammar, GrammarError, GrammarSource};
 use serde_json::json;
 
@@ -81,6 +81,42 @@ fn text_has_calls_wherever_a_trigger_is() {
 }
 
 #[test]
+fn one_of_some_messages_may_be_a_call() {
+    let messages = |between: &str| Around::Messages {
+        begins: vec!["say:".to_owned(), "think:".to_owned()],
+        between: between.to_owned(),
+    };
+    // Token 1 is special.
+    let grammar = compiled(vec![tool("f")], messages("<|im_start|>as ")).expect("a grammar");
+    let of = |texts: &[&str]| {
+        let texts = texts.iter().map(|text| tokens(text));
+        texts.collect::<Vec<_>>().join(&1)
+    };
+    let call = r#"as <c>f {"n": 1}</c>"#;
+    for texts in [
+        &["say:So <c>f."][..],
+        &["think:So", "as think:", "as say:So"],
+        &["think:So", call],
+        &[&call[3..]],
+    ] {
+        assert!(has_tokens(&grammar, &of(texts)), "{texts:?}");
+    }
+    for texts in [
+        &["So"][..],
+        &["think:So", "say:So"],
+        &["think:So", call, "as say:So"],
+        &[""],
+    ] {
+        assert!(!has_tokens(&grammar, &of(texts)), "{texts:?}");
+    }
+    let refused = compiled(vec![tool("f")], messages("as ")).expect_err("it is text");
+    assert!(
+        refused.to_string().contains("no token of this model"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn calls_may_have_numbers() {
     let mut f = tool("f");
     f.begin = "f:".to_owned();
@@ -103,4 +139,64 @@ fn a_schema_that_is_not_enforced_is_refused_by_its_tool() {
         message.contains("<c>f") && message.contains("uniqueItems"),
         "{message}"
     );
+}
+
+#[test]
+fn hostile_schemas_end_soon() {
+    let grammars = mk_grammars();
+    let of = |a: Value| json!({"type": "object", "properties": {"a": a}, "required": ["a"]});
+    let text = |pattern: &str| of(json!({"type": "string", "pattern": pattern}));
+    let many = |count: usize| -> serde_json::Map<String, Value> {
+        (0..count)
+            .map(|i| (format!("p{i}"), json!({"type": "string", "maxLength": 9})))
+            .collect()
+    };
+    let words: Vec<_> = (0..60_000).map(|i| format!("w{i}")).collect();
+    let listed = |inner: Value| json!({"type": "array", "items": inner, "minItems": 4000});
+    let nested = listed(listed(listed(json!({"type": "null"}))));
+    for (what, schema) in [
+        ("ways", text("(a|b)*a(a|b){60}$")),
+        (
+            "repeats",
+            text("((((a{1,100}){1,100}){1,100}){1,100}){1,100}"),
+        ),
+        ("classes", text(&"\\pL".repeat(5000))),
+        (
+            "characters",
+            of(json!({"type": "string", "maxLength": 4_000_000_000_u64})),
+        ),
+        (
+            "more characters",
+            of(json!({"type": "string", "minLength": u64::MAX})),
+        ),
+        ("words", of(json!({"enum": words}))),
+        ("properties", json!({"properties": many(2000)})),
+        ("lists", of(nested)),
+    ] {
+        let text = |name: &String| TextParameter {
+            name: name.clone(),
+            or_null: false,
+        };
+        let properties = schema["properties"].as_object().expect("an object");
+        let keyed = KeyedArguments {
+            before_key: "<k>".to_owned(),
+            before_value: "</k>".to_owned(),
+            end: "</v>".to_owned(),
+            has_free_breaks: false,
+            texts: properties.keys().map(text).collect(),
+            schema: schema.clone(),
+        };
+        for arguments in [Arguments::Keyed(keyed), Arguments::Python(schema)] {
+            let tools = vec![ToolCall {
+                arguments,
+                ..tool("f")
+            }];
+            let around = marks(None);
+            assert_bounded(
+                &grammars,
+                what,
+                GrammarSource::Calls(Calls { tools, around }),
+            );
+        }
+    }
 }

@@ -45,6 +45,8 @@ pub(crate) struct ChoiceReader {
     /// Reasoning that has not ended, where it is shown at once.
     held: String,
     calls: usize,
+    /// Those of its calls that the model gave ids.
+    ids: Vec<String>,
     /// The last call is one too many.
     drops_call: bool,
 }
@@ -92,6 +94,7 @@ impl ChoiceReader {
             shown,
             held: String::new(),
             calls: 0,
+            ids: Vec::new(),
             drops_call: false,
         }
     }
@@ -172,6 +175,9 @@ impl ChoiceReader {
                 let index = self.calls;
                 self.calls += 1;
                 let form = self.tool_form.unwrap_or(ToolForm::Harmony);
+                // Models number their calls themselves, some of them twice alike.
+                let id = id.filter(|id| !self.ids.contains(id));
+                self.ids.extend(id.clone());
                 let id = id.unwrap_or_else(|| form.call_id(rand::random()));
                 Some(ChatPart::Call { index, id, name })
             }

@@ -186,6 +186,18 @@ fn null_is_written_where_it_is_read() {
 }
 
 #[test]
+fn listed_values_of_several_types_stand_as_they_are_read() {
+    let root = json!({"properties": {"a": {"enum": [1, "b", "1", null, "True", [2], "12"]}}});
+    let grammar = coder(root, &[]).expect("a grammar");
+    for value in ["1", "b", "\"1\"", "null", "\"True\"", "[2]", "\"12\""] {
+        assert!(has_text(&grammar, &written(&[("a", value)])), "{value}");
+    }
+    for value in ["\"b\"", "True", "12", "2", ""] {
+        assert!(!has_text(&grammar, &written(&[("a", value)])), "{value}");
+    }
+}
+
+#[test]
 fn what_a_schema_refers_to_comes_with_it() {
     let root = json!({"properties": {"a": {"$ref": "#/$defs/list"}},
         "$defs": {"list": {"type": "array", "items": {"$ref": "#/$defs/list"}}}});

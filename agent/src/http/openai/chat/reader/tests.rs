@@ -135,3 +135,16 @@ fn an_answer_that_calls_ends_for_its_calls_unless_it_is_cut() {
     let cut = Some(&Finish::Length);
     assert_eq!(reader.finish_body(cut), FinishBody::from(cut));
 }
+
+#[test]
+fn an_id_that_a_model_gives_twice_is_used_once() {
+    let call = "<tool_call>{\"id\": \"a\", \"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let (parts, _) = read(mk_reader(true), &format!("{call}{call}"));
+    let ids = parts.iter().filter_map(|part| match part {
+        ChatPart::Call { id, .. } => Some(id.as_str()),
+        ChatPart::Reasoning(_) | ChatPart::Text(_) | ChatPart::Arguments { .. } => None,
+    });
+    let ids: Vec<&str> = ids.collect();
+    assert_eq!(ids[0], "a");
+    assert!(ids.len() == 2 && ids[1].starts_with("call_"), "{ids:?}");
+}
