@@ -3,7 +3,7 @@
 use super::super::tests::compiled;
 use super::*;
 use crate::grammar::calls::{Arguments, Around, ToolCall};
-use crate::grammar::tests::has_text;
+use crate::grammar::tests::{has_text, has_tokens, tokens};
 use crate::grammar::{Grammar, GrammarError};
 use serde_json::json;
 
@@ -167,6 +167,49 @@ fn bounds_of_strings_are_kept() {
             );
         }
     }
+}
+
+#[test]
+fn formats_are_kept() {
+    for (format, kept, lost) in [
+        ("date-time", "2026-02-28T12:30:00.5Z", "2026-02-28 12:30"),
+        ("time", "23:59:59+01:00", "24:00:00Z"),
+        ("email", "a.b+c@d-e.org", "a@-b"),
+        ("hostname", "a-1.b", "a..b"),
+        ("ipv4", "127.0.0.255", "127.0.0.256"),
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123e4567"),
+        ("uri", "https://a.b/c?d=%20#e", "a.b/c"),
+    ] {
+        let root = json!({"properties": {"a": {"type": "string", "format": format}}});
+        let grammar = coder(root, &[("a", false)]).expect("a grammar");
+        assert!(has_text(&grammar, &written(&[("a", kept)])), "{kept}");
+        assert!(!has_text(&grammar, &written(&[("a", lost)])), "{lost}");
+    }
+}
+
+#[test]
+fn marks_that_are_tokens_are_written_as_tokens() {
+    let call = ToolCall {
+        begin: "f".to_owned(),
+        behind_number: None,
+        arguments: Arguments::Keyed(KeyedArguments {
+            before_key: "<k>".to_owned(),
+            before_value: "</k>".to_owned(),
+            end: "<|im_start|>;".to_owned(),
+            has_free_breaks: false,
+            schema: json!({"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}),
+            texts: mk_texts(&[("a", false)]),
+        }),
+        end: "!".to_owned(),
+    };
+    let grammar = compiled(vec![call], marks()).expect("a grammar");
+    // Token 1 is special.
+    let of = |texts: &[&str]| {
+        let texts = texts.iter().map(|text| tokens(text));
+        has_tokens(&grammar, &texts.collect::<Vec<_>>().join(&1))
+    };
+    assert!(of(&["\nf<k>a</k>x; y", ";<k>b</k>5", ";!"]) && of(&["\nf<k>a</k>", ";!"]));
+    assert!(!of(&["\nf<k>a</k>x;!"]) && !of(&["\nf<k>a</k>x", "!"]));
 }
 
 #[test]
