@@ -13,13 +13,21 @@ use serde_json::{Map, Value};
 /// The strings that a schema allows, and whether it allows null.
 #[derive(Debug, Default)]
 pub(super) struct Strings {
-    /// Any of these; each is what all of its expressions match.
-    ways: Vec<Vec<String>>,
+    /// Any of these.
+    ways: Vec<Way>,
     /// Those among them that the schema lists.
     listed: Vec<String>,
     allows_null: bool,
     /// Schemas that were looked into.
     schemas: usize,
+}
+
+/// What all of some expressions match.
+#[derive(Debug)]
+struct Way {
+    matching: Vec<String>,
+    /// One of them is of listed texts.
+    is_listed: bool,
 }
 
 /// Most schemas of one value.
@@ -72,7 +80,10 @@ fn is_no_json(text: &str) -> bool {
 impl Strings {
     fn add(&mut self, schema: &Value, root: &Value, path: &str) -> Result<(), SchemaError> {
         let Value::Object(keywords) = schema else {
-            self.ways.push(vec![ANY.to_owned()]);
+            self.ways.push(Way {
+                matching: Vec::new(),
+                is_listed: false,
+            });
             self.allows_null = true;
             return Ok(());
         };
@@ -155,16 +166,18 @@ impl Strings {
             matching.push(known?);
         }
         let count = |name: &str| keywords.get(name).and_then(Value::as_u64);
-        if let Some((min, max)) = match (count("minLength"), count("maxLength")) {
-            (None, None) => None,
-            (min, max) => Some((min.unwrap_or(0), max.map(|max| max.to_string()))),
-        } {
-            matching.push(format!("(?s:.{{{min},{}}})", max.unwrap_or_default()));
+        let (min, max) = (count("minLength"), count("maxLength"));
+        if max.is_some_and(|max| max < min.unwrap_or(0)) {
+            return Err(error(path, "minLength is greater than maxLength"));
         }
-        if matching.is_empty() {
-            matching.push(ANY.to_owned());
+        if min.is_some() || max.is_some() {
+            let max = max.map_or_else(String::new, |max| max.to_string());
+            matching.push(format!("(?s:.{{{},{max}}})", min.unwrap_or(0)));
         }
-        self.ways.push(matching);
+        self.ways.push(Way {
+            matching,
+            is_listed: listed.is_some(),
+        });
         Ok(())
     }
 
@@ -183,20 +196,27 @@ impl Strings {
                 return Err(error(path, problem));
             }
         }
-        let mut never = vec![format!("{ANY}{}{ANY}", regex_syntax::escape(mark))];
-        if or_null && !self.allows_null {
-            never.push(r"\s*null\s*".to_owned());
-        }
-        let in_slashes = |regex: &String| format!("/{}/", regex_to_lark(regex, ""));
+        let free = without(mark).ok_or_else(|| {
+            error(
+                path,
+                format!("this form cannot hold a string that ends with {mark}"),
+            )
+        })?;
+        let no_null = (or_null && !self.allows_null).then_some(r"\s*null\s*");
+        let in_slashes = |regex: &str| format!("/{}/", regex_to_lark(regex, ""));
         let mut terms = Vec::new();
-        for way in &self.ways {
-            check_not_empty(way, &never, path)?;
-            let all = way.iter().map(in_slashes);
-            let none = never.iter().map(|never| format!("~{}", in_slashes(never)));
-            terms.push(format!(
-                "({})",
-                all.chain(none).collect::<Vec<_>>().join(" & ")
-            ));
+        for Way {
+            matching,
+            is_listed,
+        } in &self.ways
+        {
+            let free = (!is_listed).then_some(&free);
+            let all: Vec<&str> = matching.iter().chain(free).map(String::as_str).collect();
+            check_not_empty(&all, no_null, path)?;
+            let all = all.into_iter().map(in_slashes);
+            let no_null = no_null.map(|null| format!("~{}", in_slashes(null)));
+            let all: Vec<_> = all.chain(no_null).collect();
+            terms.push(format!("({})", all.join(" & ")));
         }
         if or_null && self.allows_null {
             terms.push("\"null\"".to_owned());
@@ -211,28 +231,56 @@ impl Strings {
     }
 }
 
-fn check_not_empty(all: &[String], never: &[String], path: &str) -> Result<(), SchemaError> {
-    let never = never
-        .iter()
-        .map(|regex| RegexAst::Not(Box::new(RegexAst::Regex(regex.clone()))));
-    let all = all.iter().map(|regex| RegexAst::Regex(regex.clone()));
+/// What is too much to look into is left to the answer, which would end with its reason.
+fn check_not_empty(all: &[&str], never: Option<&str>, path: &str) -> Result<(), SchemaError> {
+    let regex = |regex: &str| RegexAst::Regex(regex.to_owned());
+    let never = never.map(|never| RegexAst::Not(Box::new(regex(never))));
+    let all = all.iter().copied().map(regex);
     let mut builder = RegexBuilder::new();
     let strings = builder.mk(&RegexAst::And(all.chain(never).collect()));
     let is_empty = strings.and_then(|strings| {
         let is_plain = builder.exprset().is_positive(strings);
-        Ok(!is_plain
-            && builder
-                .to_regex_limited(strings, EMPTY_FUEL)?
-                .always_empty())
+        let empty = || builder.to_regex_limited(strings, EMPTY_FUEL);
+        Ok(!is_plain && empty()?.always_empty())
     });
     match is_empty {
-        Ok(false) => Ok(()),
         Ok(true) => Err(error(path, "it allows no string")),
-        Err(problem) => {
-            let problem = format!("it is too much to enforce in this form: {problem:.200}");
-            Err(error(path, problem))
-        }
+        Ok(false) | Err(_) => Ok(()),
     }
+}
+
+/// What matches every text that has no `mark` in it, written out: of a complement, lexers search every state for an end.
+/// `None` for a mark that may begin again inside itself.
+fn without(mark: &str) -> Option<String> {
+    let first = mark.chars().next()?;
+    if mark[first.len_utf8()..].contains(first) {
+        return None;
+    }
+    let escaped = |text: &str| regex_syntax::escape(text);
+    let not = |chars: &[char]| {
+        let chars: Vec<_> = chars
+            .iter()
+            .map(|c| escaped(c.encode_utf8(&mut [0; 4])))
+            .collect();
+        format!("[^{}]", chars.concat())
+    };
+    // Behind the first character and some more of the mark: it begins again, it goes elsewhere, or the text ends.
+    let (mut again, mut elsewhere, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, next) in mark.char_indices().skip(1) {
+        let more = escaped(&mark[first.len_utf8()..at]);
+        again.push(format!("{more}{}", escaped(&mark[..first.len_utf8()])));
+        elsewhere.push(format!("{more}{}", not(&[first, next])));
+        ends.push(more);
+    }
+    let others = not(&[first]);
+    if again.is_empty() {
+        return Some(format!("{others}*"));
+    }
+    let [again, elsewhere, ends] = [again, elsewhere, ends].map(|ways| ways.join("|"));
+    let begun = format!("{}(?:{again})*", escaped(&mark[..first.len_utf8()]));
+    Some(format!(
+        "(?:{others}|{begun}(?:{elsewhere}))*(?:{begun}(?:{ends}))?"
+    ))
 }
 
 /// What matches every text in which the pattern of a JSON schema is found.
@@ -289,3 +337,6 @@ fn in_text(pattern: &Hir) -> Option<String> {
     let [before, behind] = [anchors, ends].map(|looks| if looks.is_empty() { ANY } else { "" });
     Some(format!("(?:{before}{inner}{behind})"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -170,6 +170,19 @@ fn bounds_of_strings_are_kept() {
 }
 
 #[test]
+fn long_strings_are_held() {
+    for a in [
+        json!({"type": "string", "minLength": 300, "maxLength": 900}),
+        json!({"type": "string", "pattern": "^[a-z]+$", "minLength": 300}),
+    ] {
+        let grammar = coder(json!({"properties": {"a": a}}), &[("a", false)]).expect("a grammar");
+        let long = "a".repeat(300);
+        assert!(has_text(&grammar, &written(&[("a", &long)])));
+        assert!(!has_text(&grammar, &written(&[("a", &long[1..])])));
+    }
+}
+
+#[test]
 fn formats_are_kept() {
     for (format, kept, lost) in [
         ("date-time", "2026-02-28T12:30:00.5Z", "2026-02-28 12:30"),
