@@ -79,125 +79,147 @@ pub struct ThoughtFrame {
     pub lead: &'static str,
 }
 
+/// Calls as JSON, without marks; what forms have in common.
+const JSON: CallFrame = CallFrame {
+    open: "",
+    before_name: "{\"name\": \"",
+    before_arguments: "\", \"arguments\": ",
+    behind_number: None,
+    arguments: ArgumentsFrame::Json,
+    end: "}",
+    between: Some(", "),
+    close: "",
+    among_text: AmongText::Unmarked,
+};
+
+const HERMES: CallFrame = CallFrame {
+    before_name: "<tool_call>\n{\"name\": \"",
+    end: "}\n</tool_call>",
+    between: Some("\n"),
+    among_text: AmongText::Mark("<tool_call>"),
+    ..JSON
+};
+
+const LLAMA3: CallFrame = CallFrame {
+    before_arguments: "\", \"parameters\": ",
+    between: Some("; "),
+    ..JSON
+};
+
+const MISTRAL: CallFrame = CallFrame {
+    open: "[TOOL_CALLS][",
+    close: "]",
+    ..JSON
+};
+
+const DEEPSEEK_V3: CallFrame = CallFrame {
+    open: "<｜tool▁calls▁begin｜>",
+    before_name: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    before_arguments: "\n```json\n",
+    end: "\n```<｜tool▁call▁end｜>",
+    between: Some("\n"),
+    close: "<｜tool▁calls▁end｜>",
+    among_text: AmongText::Mark("<｜tool▁call▁begin｜>"),
+    ..JSON
+};
+
+const DEEPSEEK_V31: CallFrame = CallFrame {
+    open: "<｜tool▁calls▁begin｜>",
+    before_name: "<｜tool▁call▁begin｜>",
+    before_arguments: "<｜tool▁sep｜>",
+    end: "<｜tool▁call▁end｜>",
+    between: Some(""),
+    close: "<｜tool▁calls▁end｜>",
+    among_text: AmongText::Mark("<｜tool▁call▁begin｜>"),
+    ..JSON
+};
+
+const KIMI_K2: CallFrame = CallFrame {
+    open: "<|tool_calls_section_begin|>",
+    before_name: "<|tool_call_begin|>functions.",
+    before_arguments: ":",
+    behind_number: Some("<|tool_call_argument_begin|>"),
+    end: "<|tool_call_end|>",
+    between: Some(""),
+    close: "<|tool_calls_section_end|>",
+    among_text: AmongText::Mark("<|tool_call_begin|>"),
+    ..JSON
+};
+
+/// An answer ends with its call.
+const HARMONY: CallFrame = CallFrame {
+    before_name: "<|channel|>commentary to=functions.",
+    before_arguments: " <|constrain|>json<|message|>",
+    end: "",
+    between: None,
+    among_text: AmongText::Messages(MessageFrame {
+        begins: &[
+            "<|channel|>analysis<|message|>",
+            "<|channel|>commentary<|message|>",
+            "<|channel|>final<|message|>",
+        ],
+        between: "<|end|><|start|>assistant",
+    }),
+    ..JSON
+};
+
+const QWEN3_CODER: CallFrame = CallFrame {
+    before_name: "<tool_call>\n<function=",
+    before_arguments: ">\n",
+    arguments: ArgumentsFrame::Keyed(KeyedFrame {
+        before_key: "<parameter=",
+        before_value: ">\n",
+        end: "\n</parameter>\n",
+        has_free_breaks: false,
+    }),
+    end: "</function>\n</tool_call>",
+    between: Some("\n"),
+    among_text: AmongText::Mark("<function="),
+    ..JSON
+};
+
+/// GLM-4.5 and 4.6 break lines, GLM-4.7 does not.
+const GLM45: CallFrame = CallFrame {
+    open: "\n",
+    before_name: "<tool_call>",
+    before_arguments: "\n",
+    arguments: ArgumentsFrame::Keyed(KeyedFrame {
+        before_key: "<arg_key>",
+        before_value: "</arg_key>\n<arg_value>",
+        end: "</arg_value>\n",
+        has_free_breaks: true,
+    }),
+    end: "</tool_call>",
+    between: Some("\n"),
+    among_text: AmongText::Mark("<tool_call>"),
+    ..JSON
+};
+
+const PYTHONIC: CallFrame = CallFrame {
+    open: "[",
+    before_name: "",
+    before_arguments: "(",
+    arguments: ArgumentsFrame::Python,
+    end: ")",
+    close: "]",
+    ..JSON
+};
+
 // === impl ToolForm ===
 
 impl ToolForm {
     pub const fn frame(self) -> CallFrame {
-        const JSON: CallFrame = CallFrame {
-            open: "",
-            before_name: "{\"name\": \"",
-            before_arguments: "\", \"arguments\": ",
-            behind_number: None,
-            arguments: ArgumentsFrame::Json,
-            end: "}",
-            between: Some(", "),
-            close: "",
-            among_text: AmongText::Unmarked,
-        };
         match self {
-            Self::Qwen25 | Self::Hermes => CallFrame {
-                before_name: "<tool_call>\n{\"name\": \"",
-                end: "}\n</tool_call>",
-                between: Some("\n"),
-                among_text: AmongText::Mark("<tool_call>"),
-                ..JSON
-            },
-            Self::Llama3 => CallFrame {
-                before_arguments: "\", \"parameters\": ",
-                between: Some("; "),
-                ..JSON
-            },
-            Self::Mistral => CallFrame {
-                open: "[TOOL_CALLS][",
-                close: "]",
-                ..JSON
-            },
-            Self::DeepseekV3 => CallFrame {
-                open: "<｜tool▁calls▁begin｜>",
-                before_name: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-                before_arguments: "\n```json\n",
-                end: "\n```<｜tool▁call▁end｜>",
-                between: Some("\n"),
-                close: "<｜tool▁calls▁end｜>",
-                among_text: AmongText::Mark("<｜tool▁call▁begin｜>"),
-                ..JSON
-            },
-            Self::DeepseekV31 => CallFrame {
-                open: "<｜tool▁calls▁begin｜>",
-                before_name: "<｜tool▁call▁begin｜>",
-                before_arguments: "<｜tool▁sep｜>",
-                end: "<｜tool▁call▁end｜>",
-                between: Some(""),
-                close: "<｜tool▁calls▁end｜>",
-                among_text: AmongText::Mark("<｜tool▁call▁begin｜>"),
-                ..JSON
-            },
-            Self::KimiK2 => CallFrame {
-                open: "<|tool_calls_section_begin|>",
-                before_name: "<|tool_call_begin|>functions.",
-                before_arguments: ":",
-                behind_number: Some("<|tool_call_argument_begin|>"),
-                end: "<|tool_call_end|>",
-                between: Some(""),
-                close: "<|tool_calls_section_end|>",
-                among_text: AmongText::Mark("<|tool_call_begin|>"),
-                ..JSON
-            },
-            // An answer ends with its call.
-            Self::Harmony => CallFrame {
-                before_name: "<|channel|>commentary to=functions.",
-                before_arguments: " <|constrain|>json<|message|>",
-                end: "",
-                between: None,
-                among_text: AmongText::Messages(MessageFrame {
-                    begins: &[
-                        "<|channel|>analysis<|message|>",
-                        "<|channel|>commentary<|message|>",
-                        "<|channel|>final<|message|>",
-                    ],
-                    between: "<|end|><|start|>assistant",
-                }),
-                ..JSON
-            },
-            Self::Qwen3Coder => CallFrame {
-                before_name: "<tool_call>\n<function=",
-                before_arguments: ">\n",
-                arguments: ArgumentsFrame::Keyed(KeyedFrame {
-                    before_key: "<parameter=",
-                    before_value: ">\n",
-                    end: "\n</parameter>\n",
-                    has_free_breaks: false,
-                }),
-                end: "</function>\n</tool_call>",
-                between: Some("\n"),
-                among_text: AmongText::Mark("<function="),
-                ..JSON
-            },
-            // GLM-4.5 and 4.6 break lines, GLM-4.7 does not.
-            Self::Glm45 => CallFrame {
-                open: "\n",
-                before_name: "<tool_call>",
-                before_arguments: "\n",
-                arguments: ArgumentsFrame::Keyed(KeyedFrame {
-                    before_key: "<arg_key>",
-                    before_value: "</arg_key>\n<arg_value>",
-                    end: "</arg_value>\n",
-                    has_free_breaks: true,
-                }),
-                end: "</tool_call>",
-                between: Some("\n"),
-                among_text: AmongText::Mark("<tool_call>"),
-                ..JSON
-            },
-            Self::Pythonic => CallFrame {
-                open: "[",
-                before_name: "",
-                before_arguments: "(",
-                arguments: ArgumentsFrame::Python,
-                end: ")",
-                close: "]",
-                ..JSON
-            },
+            Self::Qwen25 | Self::Hermes => HERMES,
+            Self::Llama3 => LLAMA3,
+            Self::Mistral => MISTRAL,
+            Self::DeepseekV3 => DEEPSEEK_V3,
+            Self::DeepseekV31 => DEEPSEEK_V31,
+            Self::KimiK2 => KIMI_K2,
+            Self::Harmony => HARMONY,
+            Self::Qwen3Coder => QWEN3_CODER,
+            Self::Glm45 => GLM45,
+            Self::Pythonic => PYTHONIC,
         }
     }
 

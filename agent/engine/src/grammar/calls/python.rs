@@ -213,7 +213,9 @@ impl<'a> Schemas<'a, '_> {
                 }
                 Ok(self.values.rule(&ways.join(" | ")))
             }
-            _ => Err(error(path, format!("{name} is no list of schemas"))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                Err(error(path, format!("{name} is no list of schemas")))
+            }
         }
     }
 

@@ -118,7 +118,9 @@ impl Strings {
                 }
                 Ok(())
             }
-            _ => Err(error(path, format!("{name} is no list of schemas"))),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+                Err(error(path, format!("{name} is no list of schemas")))
+            }
         }
     }
 
