@@ -165,6 +165,11 @@ peers-answers: rust ## What pd-answers reads in answers beside SGLang's and vLLM
 	@scripts/cargo-tests.sh build -q -p pd-answers --example take-apart
 	@scripts/peers-answers.sh $(CACHE) $(TARGET)/tests/release/examples/take-apart
 
+.PHONY: schemas-suite
+schemas-suite: rust cxx ## Grammars beside the JSON-Schema-Test-Suite: what of each keyword is enforced or refused; fetches it once
+	@suite=$$(scripts/schemas-suite.sh $(CACHE)) && PDSERVE_SCHEMA_SUITE=$$suite \
+	    scripts/cargo-tests.sh test -q -p pd-engine --lib schemas_of_the_suite -- --nocapture
+
 .PHONY: bench
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)

@@ -161,4 +161,6 @@ impl Debug for Grammar {
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
+mod suite;
+#[cfg(test)]
 mod tests;

@@ -98,18 +98,28 @@ fn json(schema: Value) -> TopLevelGrammar {
     TopLevelGrammar::from_json_schema(with_options(schema))
 }
 
+/// As strings are written, characters have one form each: with `u` a name could be one of the schema's in other letters, and
+/// its value not of that name's schema. Control characters without a letter of their own are not written.
+const ESCAPES: &str = r#"nrbtf\""#;
+
 /// A schema that was checked, with the options of all that the crate compiles.
 pub(super) fn with_options(mut schema: Value) -> Value {
+    schema::adapt(&mut schema);
     if schema == Value::Bool(true) {
         schema = Value::Object(serde_json::Map::new());
     }
     let options = JsonCompileOptions {
         whitespace_pattern: Some(WHITESPACE.to_owned()),
+        json_allowed_escapes: Some(ESCAPES.to_owned()),
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut schema);
     schema
 }
+
+const ONE_OF_UNSUPPORTED: &str = "oneOf constraints are not supported. Enable 'coerce_one_of' option to approximate oneOf with anyOf";
+const ONE_OF: &str = "oneOf is enforced where no value is of two of its schemas: of other types, or with other constants in \
+    a property that one requires; make them so, or use anyOf";
 
 /// As a string of Lark: JSON's, without control characters.
 pub(super) fn quoted(text: &str) -> String {
@@ -123,10 +133,10 @@ pub(super) fn problem(error: &impl Display) -> String {
     let cut = ["\n<backtrace>", "\n<non-verbose/>", "\n<state>"];
     let end = cut.iter().filter_map(|mark| text.find(mark)).min();
     let text = text[..end.unwrap_or(text.len())].trim();
-    if text == "NoExtensionBias" {
-        return "no token of this model continues it".to_owned();
+    match text {
+        "NoExtensionBias" => "no token of this model continues it".to_owned(),
+        _ => text.replace(ONE_OF_UNSUPPORTED, ONE_OF),
     }
-    text.to_owned()
 }
 
 // === impl Compiled ===

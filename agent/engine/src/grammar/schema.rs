@@ -4,8 +4,11 @@
 //! grammar that fits no memory.
 
 mod ends;
+mod keywords;
+mod reading;
 mod size;
 
+pub(super) use reading::adapt;
 use serde_json::{Map, Value};
 use size::{Size, values_in};
 use std::collections::{HashMap, HashSet};
@@ -26,34 +29,9 @@ const EXPANDED_MAX: u64 = 100_000;
 /// References that must be copied one in another.
 const COPIED_DEPTH_MAX: usize = 64;
 const PROPERTIES_MAX: usize = 2048;
-/// With a least or greatest number of properties, for which the grammar has a way for each of them.
-const COUNTED_PROPERTIES_MAX: usize = 64;
 /// Each two are compared.
 const PATTERN_PROPERTIES_MAX: usize = 32;
-const ONE_OF_MAX: usize = 256;
 
-/// Keywords of any draft that constrain and are not enforced.
-const REFUSED: [&str; 19] = [
-    "$dynamicRef",
-    "$recursiveRef",
-    "contains",
-    "contentSchema",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "disallow",
-    "divisibleBy",
-    "else",
-    "extends",
-    "if",
-    "maxContains",
-    "minContains",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-];
 /// Keywords that constrain a value by themselves, without its other schemas.
 pub(super) const OWN: [&str; 21] = [
     "type",
@@ -154,7 +132,7 @@ impl<'a> Walk<'a> {
                 return Err(error(path, "a schema is an object, or true or false"));
             }
         };
-        check_keywords(keywords, path)?;
+        keywords::check(keywords, path)?;
         let list = |name: &str| keywords.get(name).and_then(Value::as_array);
         let has_own = OWN.iter().any(|name| keywords.contains_key(*name));
         let lists = ["anyOf", "oneOf", "enum", "const", "$ref"];
@@ -337,52 +315,6 @@ pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value>
         Some(values) => values.get(segment.parse::<usize>().ok()?),
         None => value.get(segment),
     })
-}
-
-fn check_keywords(keywords: &Map<String, Value>, path: &str) -> Result<(), SchemaError> {
-    if let Some(refused) = REFUSED.iter().find(|name| keywords.contains_key(**name)) {
-        let problem =
-            format!("{refused} cannot be enforced; leave it out, and check the answer yourself");
-        return Err(error(path, problem));
-    }
-    if keywords.contains_key("x-guidance") {
-        return Err(error(
-            path,
-            "x-guidance is refused: what it sets is this server's; leave it out",
-        ));
-    }
-    if keywords.get("uniqueItems") == Some(&Value::Bool(true)) {
-        return Err(error(
-            path,
-            "uniqueItems cannot be enforced; leave it out, and check the answer yourself",
-        ));
-    }
-    let pattern = keywords.get("pattern").and_then(Value::as_str);
-    let patterns = keywords.get("patternProperties").and_then(Value::as_object);
-    let patterns = patterns.into_iter().flat_map(Map::keys).map(String::as_str);
-    let longest = pattern.into_iter().chain(patterns).map(str::len).max();
-    let len = longest.unwrap_or(0) as u64;
-    within(
-        path,
-        "bytes in a pattern",
-        len,
-        super::REGEX_BYTES_MAX as u64,
-    )?;
-    let one_of = keywords.get("oneOf").and_then(Value::as_array);
-    within(
-        path,
-        "schemas in oneOf",
-        one_of.map_or(0, Vec::len) as u64,
-        ONE_OF_MAX as u64,
-    )?;
-    let counts = ["minProperties", "maxProperties"];
-    if counts.iter().any(|name| keywords.contains_key(*name)) {
-        let properties = keywords.get("properties").and_then(Value::as_object);
-        let len = properties.map_or(0, Map::len) as u64;
-        let what = "properties of which a number is wanted";
-        within(path, what, len, COUNTED_PROPERTIES_MAX as u64)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -122,6 +122,24 @@ fn text_is_allowed_and_special_tokens_and_ends_are_not() {
 }
 
 #[test]
+fn names_and_texts_have_one_form() {
+    let grammars = mk_grammars();
+    let source =
+        schema(r#"{"properties": {"a": {"type": "null"}}, "patternProperties": {"^b$": false}}"#);
+    let grammar = compile(&grammars, source).expect("a grammar");
+    for (text, expected) in [
+        (r#"{"a":null,"é\n":1}"#, true),
+        (r#"{"a":1}"#, false),
+        (r#"{"\u0061":1}"#, false),
+        (r#"{"b":1}"#, false),
+        (r#"{"\u0062":1}"#, false),
+        (r#"{"c":"\u001b"}"#, false),
+    ] {
+        assert_eq!(has_text(&grammar, text), expected, "{text}");
+    }
+}
+
+#[test]
 fn every_end_is_allowed_where_the_grammar_may_end_and_alone_where_it_must() {
     let state = state_of(regex("ab*"));
     assert!(
@@ -196,7 +214,7 @@ fn refusals_say_what_and_where() {
         ),
         (
             schema(r#"{"oneOf": [{"minimum": 1}, {"maximum": 9}]}"#),
-            "oneOf",
+            "oneOf is enforced where",
         ),
         (schema("false"), "false allows nothing"),
         (

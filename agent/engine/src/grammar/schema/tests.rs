@@ -49,6 +49,7 @@ fn what_is_not_enforced_is_refused_by_its_place() {
         );
         assert!(refusal.contains(keyword), "{refusal}");
     }
+    check(&json!({"uniqueItems": false})).expect("nothing is asked");
     // Not keywords here.
     check(&json!({"properties": {"not": {}}, "const": {"if": 1}})).expect("names and values");
 }
@@ -107,4 +108,70 @@ fn wide_schemas_are_refused_by_what_is_wide() {
     assert!(problem.contains("32 patternProperties"), "{problem}");
     let problem = refusal(&json!({"anyOf": vec![json!({}); NODES_MAX]}));
     assert!(problem.contains("16384 schemas"), "{problem}");
+}
+
+#[test]
+fn numbers_that_the_crate_would_round_are_refused() {
+    let large = 9_007_199_254_740_993_u64;
+    for schema in [
+        json!({"const": large}),
+        json!({"enum": ["a", {"b": [-9_007_199_254_740_993_i64]}]}),
+        json!({"maximum": large}),
+        json!({"exclusiveMaximum": i64::MAX}),
+        json!({"exclusiveMinimum": 1e17}),
+        json!({"minimum": u64::MAX}),
+    ] {
+        assert!(refusal(&schema).contains("beyond 2^53"), "{schema}");
+    }
+    for schema in [
+        json!({"const": large - 1}),
+        json!({"minimum": i64::MIN, "maximum": i64::MAX}),
+        json!({"minimum": 0, "maximum": u64::MAX}),
+        json!({"maximum": 1e17}),
+    ] {
+        check(&schema).expect("exact");
+    }
+}
+
+#[test]
+fn constants_that_are_not_written_are_refused() {
+    for text in ["a\u{0}", "\u{7f}", "\u{1b}"] {
+        let problem = refusal(&json!({"items": {"enum": [1, ["b", {"c": text}]]}}));
+        assert!(
+            problem.starts_with("at #/items: it has a constant"),
+            "{problem}"
+        );
+    }
+    check(&json!({"const": "\u{8}\t\n\u{c}\r\u{80}"}))
+        .expect("each has a letter, or stands for itself");
+}
+
+#[test]
+fn names_that_may_come_twice_are_not_counted() {
+    for schema in [
+        json!({"minProperties": 2}),
+        json!({"minProperties": 3, "required": ["a", "a"]}),
+        json!({"minProperties": 2, "additionalProperties": false, "patternProperties": {"a": {}}}),
+    ] {
+        assert!(refusal(&schema).contains("minProperties"), "{schema}");
+    }
+    for schema in [
+        json!({"minProperties": 1}),
+        json!({"minProperties": 2, "required": ["a"]}),
+        json!({"minProperties": 2, "additionalProperties": false, "properties": {"a": {}, "b": {}}}),
+    ] {
+        check(&schema).expect("each counts once");
+    }
+}
+
+#[test]
+fn references_below_an_id_are_refused() {
+    let part = json!({"$id": "part.json", "items": {"$ref": "#/$defs/a"}});
+    let problem = refusal(&json!({"$defs": {"a": {}}, "properties": {"b": part}}));
+    assert!(
+        problem.starts_with("at #/properties/b: references below its $id"),
+        "{problem}"
+    );
+    check(&json!({"$id": "a.json", "properties": {"b": {"$id": "b.json", "items": {}}}}))
+        .expect("no reference");
 }
