@@ -178,6 +178,12 @@ schemas-suite: rust cxx ## Grammars beside the JSON-Schema-Test-Suite: what of e
 bench: binaries model ## Speed beside other engines and routers; results under bench/results
 	@bench/run.sh $(RELEASE) $(MODEL)
 
+.PHONY: bench-grammars
+bench-grammars: binaries model ## Decoding, masks and compiling by JSON schemas beside llama.cpp's grammars; part of bench
+	@python=$${PDSERVE_BENCH_PYTHON:-$$(scripts/bench-venv.sh $(CACHE))}; \
+	$$python bench/engine/grammars.py --agent $(RELEASE)/pd-agent --model $(MODEL) --scratch $(CACHE)/bench-models \
+	    --out bench/results/grammars.json | tee bench/results/grammars.txt
+
 .PHONY: bench-transfer
 bench-transfer: binaries ## KV transfer beside Mooncake, NIXL and bare C loops; part of bench
 	@bench/transfer/run.sh $(RELEASE)/pd-agent bench/results/transfer.json | tee bench/results/transfer.txt

@@ -15,5 +15,7 @@ cargo build --release --quiet -p pd-compute --example linear_speed
     --out bench/results/first_token.json | tee bench/results/first_token.txt
 "$python" bench/engine/drafts.py --agent "$release/pd-agent" --model "$model" --scratch .cache/bench-models \
     --out bench/results/drafts.json | tee bench/results/drafts.txt
+"$python" bench/engine/grammars.py --agent "$release/pd-agent" --model "$model" --scratch .cache/bench-models \
+    --out bench/results/grammars.json | tee bench/results/grammars.txt
 bench/transfer/run.sh "$release/pd-agent" bench/results/transfer.json | tee bench/results/transfer.txt
 bench/router/run.sh "$release/pd-router" bench/results/router.json | tee bench/results/router.txt
