@@ -30,7 +30,7 @@ pub(crate) async fn follow_weights(
     Some(Weights(outcome))
 }
 
-/// Routers that are ready, and workers that serve and stay.
+/// Routers that are ready, and workers of the spec's revision that serve and stay.
 fn processes(snapshot: &Snapshot<'_>) -> Processes {
     let mut processes = Processes::default();
     let serves = |facts: &&PodFacts| facts.ready() && !facts.leaves();
@@ -45,7 +45,9 @@ fn processes(snapshot: &Snapshot<'_>) -> Processes {
         match (facts.component, facts.component.worker_role()) {
             (Component::Router, _) => processes.routers.push(process),
             (Component::Prefill | Component::Decode, role) => {
-                let role = role.filter(|_| facts.takes_admin_calls());
+                let resources = &snapshot.effective.resources;
+                let is_wanted = resources.is_of_revision(facts.component, &facts.revision());
+                let role = role.filter(|_| is_wanted && facts.takes_admin_calls());
                 processes.workers.extend(role.map(|role| (role, process)));
             }
         }

@@ -4,7 +4,7 @@ use super::console::Console;
 use super::fleet::{Entry, Fleet};
 use super::process::Phase;
 use crate::controller::build::component::Component;
-use crate::controller::build::model;
+use crate::controller::build::{Resources, model};
 use crate::weights::{Outcome, Process, Processes, Progress, follow};
 use pd_crds::PdDeploymentSpec;
 
@@ -18,13 +18,19 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Brings the workers one step closer to the weights of the spec.
-    pub(crate) async fn follow(&mut self, fleet: &Fleet, spec: &PdDeploymentSpec) {
+    pub(crate) async fn follow(
+        &mut self,
+        fleet: &Fleet,
+        spec: &PdDeploymentSpec,
+        resources: &Resources,
+    ) {
         let Some(wanted) = model::checkpoint(spec) else {
             self.progress = None;
             return;
         };
-        let Outcome { progress, failure } =
-            follow(&fleet.client, &processes(fleet), &wanted, fleet.drain_limit).await;
+        let processes = processes(fleet, resources);
+        let limit = fleet.drain_limit;
+        let Outcome { progress, failure } = follow(&fleet.client, &processes, &wanted, limit).await;
         if let Some(error) = failure {
             tracing::warn!(%error, "a step towards new weights failed");
         }
@@ -53,8 +59,8 @@ impl Weights {
     }
 }
 
-/// Routers that have started, and workers that serve and stay.
-fn processes(fleet: &Fleet) -> Processes {
+/// Routers that have started, and workers of the spec's revision that serve and stay.
+fn processes(fleet: &Fleet, resources: &Resources) -> Processes {
     let mut processes = Processes::default();
     let serves =
         |entry: &&Entry| entry.leaving.is_none() && entry.process.state().phase == Phase::Ready;
@@ -71,7 +77,8 @@ fn processes(fleet: &Fleet) -> Processes {
         };
         match (entry.component, entry.component.worker_role()) {
             (Component::Router, _) => processes.routers.push(process),
-            (Component::Prefill | Component::Decode, role) => {
+            (component @ (Component::Prefill | Component::Decode), role) => {
+                let role = role.filter(|_| resources.is_of_revision(component, &entry.revision));
                 processes.workers.extend(role.map(|role| (role, process)));
             }
         }
