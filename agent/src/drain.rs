@@ -1,7 +1,7 @@
 //! Shutdown: on SIGTERM the process refuses new requests, finishes those in flight, and exits with
 //! 0. At the deadline, or on a second signal, the remaining ones end with a retriable error.
 
-use crate::service::App;
+use crate::service::{App, Wish};
 use anyhow::{Context, Result};
 use pd_protocol::workers::DrainState;
 use std::time::Duration;
@@ -50,10 +50,9 @@ impl EndSignals {
 
 /// Refuses new requests and waits until none is in flight, for at most `limit`.
 pub(crate) async fn drain(app: &App, signals: &mut EndSignals, limit: Duration) -> Drained {
-    let Ok(service) = app.service() else {
+    let Ok(service) = app.set_wish(Wish::Drain) else {
         return Drained::Finished;
     };
-    service.engine.drain();
     let in_flight = service.engine.drain_status().in_flight;
     tracing::info!("draining {in_flight} requests in flight for at most {limit:?}");
     let finished = timeout(limit, async {

@@ -15,7 +15,7 @@ use answer_forms::AnswerForms;
 use axum::response::{IntoResponse, Response};
 use gate::{Entered, Gate};
 use http::header::CONTENT_TYPE;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use pd_engine::engine::EngineHandle;
 use pd_engine::sample::stop_regex::StopRegex;
 use pd_engine::text::{EncodeError, TextLength};
@@ -39,6 +39,16 @@ pub(crate) struct Service {
     pub(crate) engine: EngineHandle,
     pub(crate) answer_forms: AnswerForms,
     text_threads: TextThreads,
+}
+
+/// What the admin API asks of new requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wish {
+    #[default]
+    Serve,
+    Cordon,
+    /// Nothing leads back.
+    Drain,
 }
 
 /// The state of the HTTP and admin APIs.
@@ -66,6 +76,7 @@ pub(crate) struct App {
     pub(crate) weights: WeightsBoard,
     pub(crate) gate: Gate,
     service: RwLock<Option<Arc<Service>>>,
+    wish: Mutex<Wish>,
 }
 
 /// What an [`App`] is built from.
@@ -225,6 +236,25 @@ impl Service {
     }
 }
 
+// === impl Wish ===
+
+impl Wish {
+    fn then(self, next: Self) -> Self {
+        match self {
+            Self::Serve | Self::Cordon => next,
+            Self::Drain => Self::Drain,
+        }
+    }
+
+    fn apply(self, engine: &EngineHandle) {
+        match self {
+            Self::Serve => engine.uncordon(),
+            Self::Cordon => engine.cordon(),
+            Self::Drain => engine.drain(),
+        }
+    }
+}
+
 // === impl App ===
 
 impl App {
@@ -261,12 +291,27 @@ impl App {
             weights,
             gate: Gate::new(waiting_max),
             service: RwLock::default(),
+            wish: Mutex::default(),
         }
     }
 
-    /// Serves this model from now on.
+    /// Serves this model from now on, unless the process is cordoned or drains.
     pub(crate) fn open(&self, service: Service) {
+        let wish = self.wish.lock();
+        wish.apply(&service.engine);
         *self.service.write() = Some(Arc::new(service));
+    }
+
+    /// Has the model, and each that takes its place, accept new requests, refuse them, or refuse them for good.
+    ///
+    /// # Errors
+    /// 503 while the first one loads.
+    pub(crate) fn set_wish(&self, wish: Wish) -> Result<Arc<Service>, ApiError> {
+        let mut current = self.wish.lock();
+        let service = self.service()?;
+        *current = current.then(wish);
+        current.apply(&service.engine);
+        Ok(service)
     }
 
     /// The model that was loaded last, of which something is to be known.

@@ -4,7 +4,7 @@ use crate::http::error::ApiError;
 use http::StatusCode;
 use parking_lot::Mutex;
 use pd_protocol::weights::{Checkpoint, FailedWeights, WeightsPhase, WeightsStatus, WeightsUpdate};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 /// Asks for other weights.
@@ -29,6 +29,8 @@ pub(crate) struct WeightsBoard {
 struct Said {
     serving: Option<Checkpoint>,
     phase: WeightsPhase,
+    /// When the phase began.
+    since: Option<Instant>,
     prepared: Option<Checkpoint>,
     failed: Option<Failed>,
 }
@@ -37,6 +39,7 @@ struct Said {
 struct Failed {
     checkpoint: Checkpoint,
     reason: String,
+    was_loaded: bool,
     at: Instant,
 }
 
@@ -92,14 +95,20 @@ impl WeightsBoard {
         })
     }
 
+    /// How long it is in its phase.
+    pub(crate) fn in_phase_for(&self) -> Duration {
+        let since = self.said.lock().since;
+        since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     pub(crate) fn set_phase(&self, phase: WeightsPhase) {
-        self.said.lock().phase = phase;
+        let mut said = self.said.lock();
+        said.phase = phase;
+        said.since = Some(Instant::now());
     }
 
     pub(crate) fn set_serving(&self, checkpoint: Checkpoint) {
-        let mut said = self.said.lock();
-        said.serving = Some(checkpoint);
-        said.phase = WeightsPhase::Serving;
+        self.said.lock().serving = Some(checkpoint);
     }
 
     pub(crate) fn set_prepared(&self, checkpoint: Checkpoint) {
@@ -108,12 +117,14 @@ impl WeightsBoard {
         said.failed = None;
     }
 
-    pub(crate) fn set_failed(&self, checkpoint: Checkpoint, reason: String) {
+    /// `was_loaded`: after it had been read and checked.
+    pub(crate) fn set_failed(&self, checkpoint: Checkpoint, reason: String, was_loaded: bool) {
         let mut said = self.said.lock();
         said.prepared = None;
         said.failed = Some(Failed {
             checkpoint,
             reason,
+            was_loaded,
             at: Instant::now(),
         });
     }
@@ -139,6 +150,7 @@ impl Failed {
         FailedWeights {
             checkpoint: self.checkpoint.clone(),
             reason: self.reason.clone(),
+            was_loaded: self.was_loaded,
             age_secs: self.at.elapsed().as_secs(),
         }
     }

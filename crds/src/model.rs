@@ -28,12 +28,15 @@ pub struct WeightsSpec {
     /// Path of the checkpoint inside the source, such as `step-1200`: of the same network as the one before.
     #[schemars(
         length(min = 1, max = 1024),
-        regex(pattern = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$")
+        regex(pattern = r"^[A-Za-z0-9_.][A-Za-z0-9_.-]*(/[A-Za-z0-9_.-]+)*$")
     )]
     pub path: String,
     /// Their name in answers (`weight_version`). Default: the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[A-Za-z0-9_.][A-Za-z0-9_.:/-]*$")
+    )]
     pub version: Option<String>,
 }
 

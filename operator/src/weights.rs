@@ -75,8 +75,10 @@ async fn look(client: &HttpClient, processes: &Processes, wanted: &Checkpoint) -
             let mut of_list = list.workers.iter();
             of_list.any(|it| it.spec.id == worker.1.name && it.weights.as_ref() == Some(wanted))
         };
+        // What routers know is as old as their last probe: not while weights change.
+        let is_known = |list: &WorkerList| list.dispatch.paused_ms.is_none() && said(list);
         let mut lists = lists.iter();
-        !processes.routers.is_empty() && lists.all(|(_, list)| list.as_ref().is_some_and(said))
+        !processes.routers.is_empty() && lists.all(|(_, list)| list.as_ref().is_some_and(is_known))
     };
     let known: BTreeSet<&str> = processes
         .workers
@@ -93,7 +95,9 @@ async fn look(client: &HttpClient, processes: &Processes, wanted: &Checkpoint) -
                 .call::<WeightsStatus>(Method::GET, &url, None, LIMIT)
                 .await
             {
-                Ok(status) if status.serving == *wanted => Reported::Serves,
+                Ok(status) if status.serving == *wanted && !status.phase.replaces() => {
+                    Reported::Serves
+                }
                 Ok(status) => Reported::Other(status),
                 Err(why) => Reported::Silent(why.to_string()),
             }

@@ -49,6 +49,8 @@ pub const NODE_RANK: &str = "pdserve.io/node-rank";
 pub const NODES: &str = "pdserve.io/nodes";
 /// On workers: name of the leader of its replica, which is its own where it is alone.
 pub const REPLICA: &str = "pdserve.io/replica";
+/// Annotation on workers that were made for weights which are changed while they run.
+pub const TAKES_WEIGHTS: &str = "pdserve.io/takes-weights";
 /// `true` on workers whose HTTP API asks for the deployment's worker key.
 pub const ASKS_FOR_KEY: &str = "pdserve.io/asks-for-key";
 /// `true` on workers that do not know their peers: a network policy of their deployment's own says who reaches them.

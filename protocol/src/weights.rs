@@ -93,10 +93,25 @@ pub enum WeightsPhase {
     Loading,
 }
 
+// === impl WeightsPhase ===
+
+impl WeightsPhase {
+    /// Whether other weights are about to serve.
+    pub fn replaces(self) -> bool {
+        match self {
+            Self::Draining | Self::Loading => true,
+            Self::Serving | Self::Preparing => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedWeights {
     pub checkpoint: Checkpoint,
     pub reason: String,
+    /// It was read and checked, and could not be loaded: requests waited for nothing.
+    #[serde(default)]
+    pub was_loaded: bool,
     /// How long ago that was.
     pub age_secs: u64,
 }

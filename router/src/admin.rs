@@ -20,6 +20,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Of a pause: who asked for it may be gone.
+const LEASE_MAX: Duration = Duration::from_secs(3600);
+
 /// The admin API of `router`. Its callers' addresses must be given as [`ConnectInfo`].
 pub(crate) fn routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
@@ -108,9 +111,13 @@ async fn pause(
     asked: Result<Json<PauseRequest>, JsonRejection>,
 ) -> Result<Json<DispatchStatus>, ApiError> {
     let Json(asked) = asked.map_err(|why| ApiError::invalid(why.status(), why.body_text()))?;
-    Ok(Json(
-        router.pause(Duration::from_secs(asked.lease_secs.into())),
-    ))
+    let lasts = Duration::from_secs(asked.lease_secs.into());
+    if lasts > LEASE_MAX {
+        let secs = asked.lease_secs;
+        let message = format!("lease_secs is {secs}; give 3600 at most, and ask again in time");
+        return Err(ApiError::invalid(StatusCode::BAD_REQUEST, message));
+    }
+    Ok(Json(router.pause(lasts)))
 }
 
 async fn resume(State(router): State<Arc<Router>>) -> Json<DispatchStatus> {

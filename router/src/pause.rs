@@ -19,19 +19,26 @@ struct Lease {
 // === impl Pause ===
 
 impl Pause {
-    /// Begins a lease, or renews the one that holds. Returns whether it begins.
-    pub(crate) fn hold(&self, lasts: Duration) -> bool {
+    /// Begins a lease, or renews the one that holds; `pauses` does what it says, before any end of it can. Returns
+    /// whether it begins.
+    pub(crate) fn hold(&self, lasts: Duration, pauses: impl FnOnce()) -> bool {
         let now = Instant::now();
         let mut lease = self.lease.lock();
         let begins = lease.is_none();
         let since = lease.map_or(now, |lease| lease.since);
         let until = now + lasts;
         *lease = Some(Lease { since, until });
+        pauses();
         begins
     }
 
-    pub(crate) fn end(&self) {
-        *self.lease.lock() = None;
+    /// Ends the lease that holds, if it `may`; `resumes` does what that says, before another can begin.
+    pub(crate) fn end(&self, may: impl FnOnce(Instant) -> bool, resumes: impl FnOnce()) {
+        let mut lease = self.lease.lock();
+        if lease.is_some_and(|lease| may(lease.until)) {
+            *lease = None;
+            resumes();
+        }
     }
 
     /// When the lease ends as things stand.

@@ -136,9 +136,11 @@ impl Router {
     /// After this returns no request goes to any worker, but for repeats of those in flight, for as long as said, or until
     /// [`Self::resume`].
     pub fn pause(self: &Arc<Self>, lasts: Duration) -> DispatchStatus {
-        if self.pause.hold(lasts) {
+        let pauses = || {
             self.queue.set_paused(true);
             self.resize_queue();
+        };
+        if self.pause.hold(lasts, pauses) {
             tracing::info!("dispatching is paused; requests wait");
             let router = Arc::clone(self);
             self.spawn("end of a pause", async move {
@@ -146,7 +148,7 @@ impl Router {
                 {
                     sleep_until(until).await;
                 }
-                router.resume();
+                router.resume_if(|until| until <= Instant::now());
             });
         }
         self.dispatch_status()
@@ -154,14 +156,17 @@ impl Router {
 
     /// Sends requests to workers again, of whom it asks at once what they serve.
     pub fn resume(&self) -> DispatchStatus {
-        if self.pause.held().is_some() {
-            self.pause.end();
+        self.resume_if(|_| true);
+        self.dispatch_status()
+    }
+
+    fn resume_if(&self, may: impl FnOnce(Instant) -> bool) {
+        self.pause.end(may, || {
             self.registry.probe_all();
             self.queue.set_paused(false);
             self.resize_queue();
             tracing::info!("dispatching goes on");
-        }
-        self.dispatch_status()
+        });
     }
 
     pub fn dispatch_status(&self) -> DispatchStatus {

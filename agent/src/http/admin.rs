@@ -2,7 +2,7 @@
 //! the HTTP API, is here too.
 
 use super::error::ApiError;
-use crate::service::App;
+use crate::service::{App, Wish};
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -16,22 +16,19 @@ use pd_protocol::workers::DrainStatus;
 use std::sync::Arc;
 
 pub(crate) async fn cordon(State(app): State<Arc<App>>) -> Result<Json<DrainStatus>, ApiError> {
-    let engine = &app.service()?.engine;
-    engine.cordon();
-    Ok(Json(engine.drain_status()))
+    let service = app.set_wish(Wish::Cordon)?;
+    Ok(Json(service.engine.drain_status()))
 }
 
 pub(crate) async fn uncordon(State(app): State<Arc<App>>) -> Result<Json<DrainStatus>, ApiError> {
-    let engine = &app.service()?.engine;
-    engine.uncordon();
-    Ok(Json(engine.drain_status()))
+    let service = app.set_wish(Wish::Serve)?;
+    Ok(Json(service.engine.drain_status()))
 }
 
 /// Begins the drain. The process keeps serving its status until a signal ends it.
 pub(crate) async fn drain(State(app): State<Arc<App>>) -> Result<Json<DrainStatus>, ApiError> {
-    let engine = &app.service()?.engine;
-    engine.drain();
-    Ok(Json(engine.drain_status()))
+    let service = app.set_wish(Wish::Drain)?;
+    Ok(Json(service.engine.drain_status()))
 }
 
 pub(crate) async fn drain_status(

@@ -15,10 +15,14 @@ use pd_protocol::Role;
 use pd_protocol::workers::BootstrapFields;
 use pd_protocol::{BootstrapRoom, ports};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Longer than that weights do not load: as long as the operator lets a worker start.
+const REPLACED_WITHIN: Duration = Duration::from_secs(1800);
 
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<StatusCode, ApiError> {
     let alive = app.service()?.engine.health();
-    if app.gate.is_closed() {
+    if app.gate.is_closed() && app.weights.in_phase_for() < REPLACED_WITHIN {
         // Another engine takes the place of one that has ended.
         return Ok(StatusCode::OK);
     }

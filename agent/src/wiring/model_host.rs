@@ -12,7 +12,6 @@ use anyhow::{Context, Result};
 use pd_engine::engine::{Engine, EngineConfig, EngineHandle};
 use pd_kv_transfer::BootstrapServer;
 use pd_protocol::weights::{Checkpoint, WeightsPhase, WeightsUpdate};
-use pd_protocol::workers::DrainState;
 use std::net::TcpListener;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -135,21 +134,24 @@ impl ModelHost {
             model_path: update.model_path.clone(),
             weight_version: model.weight_version.clone(),
         };
-        let board = &self.app.weights;
-        let outcome = match self.check(&model).await {
-            Err(reason) => Err(reason),
-            Ok(()) => {
+        let app = Arc::clone(&self.app);
+        let board = &app.weights;
+        let checked = self.check(&model).await;
+        let is_read = checked.is_ok();
+        let outcome = match (checked, update.prepare_only) {
+            (Err(reason), _) => Err(reason),
+            (Ok(()), Some(true)) => {
                 board.set_prepared(checkpoint.clone());
-                match update.prepare_only {
-                    Some(true) => Ok(0),
-                    Some(false) | None => self.replace(model, &update).await?,
-                }
+                Ok(0)
+            }
+            (Ok(()), Some(false) | None) => {
+                board.set_prepared(checkpoint.clone());
+                self.replace(model, &update).await?
             }
         };
-        let board = &self.app.weights;
         if let Err(reason) = &outcome {
             tracing::warn!(path = checkpoint.model_path, %reason, "weights not replaced");
-            board.set_failed(checkpoint, reason.clone());
+            board.set_failed(checkpoint, reason.clone(), is_read);
         }
         board.set_phase(WeightsPhase::Serving);
         // Who asked may have gone.
@@ -189,7 +191,6 @@ impl ModelHost {
         let began = Instant::now();
         let app = Arc::clone(&self.app);
         let before = app.service().map_err(|why| anyhow::anyhow!(why.message))?;
-        let was_cordoned = before.engine.drain_status().state != DrainState::Serving;
         app.weights.set_phase(WeightsPhase::Draining);
         let limit = self.drain_limit(update);
         let closed = close(&app, &before.engine, limit).await;
@@ -223,12 +224,6 @@ impl ModelHost {
                 Err(format!("{why:#}; the weights from before serve on"))
             }
         };
-        if was_cordoned {
-            app.service()
-                .map_err(|why| anyhow::anyhow!(why.message))?
-                .engine
-                .cordon();
-        }
         drop(closed);
         Ok(outcome)
     }

@@ -4,6 +4,7 @@
 use crate::agent::{Agent, tiny_model};
 use crate::client::Answer;
 use crate::disaggregation::{both_legs, start};
+use hyper::Method;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -276,4 +277,30 @@ async fn the_last_event_of_each_choice_says_whose_weights_answered() {
         assert!(last.iter().all(version), "{last:?}");
         assert!(others.iter().all(|event| event["metadata"].is_null()));
     }
+}
+
+#[tokio::test]
+async fn a_cordon_and_a_drain_hold_for_the_next_weights() {
+    let agent = Agent::start(&[]).await;
+    let post = async |path: &str| {
+        let url = agent.admin_url(path);
+        agent.client.send(Method::POST, &url, "").await.ok()
+    };
+    let ask = async || {
+        let answer = agent.client.post(&agent.url("/generate"), &asked(1)).await;
+        answer.status
+    };
+    let renew = async || {
+        let body = json!({"model_path": text(&tiny_model())});
+        assert_eq!(update(&agent, body).await.status, 200);
+    };
+    post("/cordon").await;
+    renew().await;
+    assert_eq!(ask().await, 503);
+    assert_eq!(post("/uncordon").await["state"], "serving");
+    assert_eq!(ask().await, 200);
+    post("/drain").await;
+    renew().await;
+    assert_eq!(post("/uncordon").await["state"], "drained");
+    assert_eq!(ask().await, 503);
 }

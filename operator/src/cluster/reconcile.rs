@@ -156,7 +156,7 @@ async fn run_phases(
     let timer = ask_again.into_iter().chain(first);
     let timer = timer.chain(gangs::timer(&snapshot, writes.released));
     let timer = timer.chain(rotation.and_then(|it| it.timer()));
-    let timer = timer.chain(weights.and_then(|it| it.timer()));
+    let timer = timer.chain(weights.map(|it| it.timer()));
     let timer = timer.chain(fetches.go_on().then_some(models::INTERVAL));
     let debounce = report(writer, &effective.resources, status, &mut outcome).await;
     (timer.chain(debounce).min(), outcome.failure)

@@ -9,7 +9,11 @@ use crate::controller::build::component::Component;
 use crate::controller::build::model;
 use crate::weights::{Outcome, Process, Processes, Progress, follow};
 use kube::ResourceExt;
+use pd_protocol::labels;
 use std::time::Duration;
+
+/// A worker may come to serve others though no watch reports it: one that restarts between two probes of the routers.
+const AT_REST: Duration = Duration::from_secs(30);
 
 /// How far it is after this reconcile.
 pub(crate) struct Weights(Outcome);
@@ -19,7 +23,7 @@ pub(crate) async fn follow_weights(
     snapshot: &Snapshot<'_>,
     admin: Option<&Admin>,
 ) -> Option<Weights> {
-    let wanted = model::checkpoint(snapshot.spec())?;
+    let wanted = model::checkpoint(snapshot.spec()).filter(|_| !snapshot.spec().suspend)?;
     let seconds = u64::try_from(snapshot.spec().drain.timeout_seconds).unwrap_or(0);
     let limit = Duration::from_secs(seconds);
     let outcome = follow(admin?.client(), &processes(snapshot), &wanted, limit).await;
@@ -30,7 +34,7 @@ pub(crate) async fn follow_weights(
     Some(Weights(outcome))
 }
 
-/// Routers that are ready, and workers of the spec's revision that serve and stay.
+/// Routers that are ready, and workers that serve and stay, and were made for weights that are changed.
 fn processes(snapshot: &Snapshot<'_>) -> Processes {
     let mut processes = Processes::default();
     let serves = |facts: &&PodFacts| facts.ready() && !facts.leaves();
@@ -45,9 +49,10 @@ fn processes(snapshot: &Snapshot<'_>) -> Processes {
         match (facts.component, facts.component.worker_role()) {
             (Component::Router, _) => processes.routers.push(process),
             (Component::Prefill | Component::Decode, role) => {
-                let resources = &snapshot.effective.resources;
-                let is_wanted = resources.is_of_revision(facts.component, &facts.revision());
-                let role = role.filter(|_| is_wanted && facts.takes_admin_calls());
+                let annotations = facts.pod.annotations();
+                let takes = annotations.contains_key(labels::TAKES_WEIGHTS);
+                let takes = takes && facts.takes_admin_calls();
+                let role = role.filter(|_| takes);
                 processes.workers.extend(role.map(|role| (role, process)));
             }
         }
@@ -58,11 +63,11 @@ fn processes(snapshot: &Snapshot<'_>) -> Processes {
 // === impl Weights ===
 
 impl Weights {
-    /// When to look again; nothing at rest, for what changes the weights changes the spec, or a pod.
-    pub(crate) fn timer(&self) -> Option<Duration> {
+    /// When to look again.
+    pub(crate) fn timer(&self) -> Duration {
         match self.0.progress {
-            Progress::Served(_) => None,
-            Progress::UnderWay(_) | Progress::Refused(_) => Some(POLL_INTERVAL),
+            Progress::Served(_) => AT_REST,
+            Progress::UnderWay(_) | Progress::Refused(_) => POLL_INTERVAL,
         }
     }
 

@@ -31,7 +31,6 @@ pub(crate) mod slot;
 pub(crate) mod worker_key;
 
 use super::validate::Valid;
-use component::Component;
 use config::BuildConfig;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -54,12 +53,6 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Whether a worker's pod is as the spec wants it.
-    pub(crate) fn is_of_revision(&self, component: Component, revision: &str) -> bool {
-        let role = component.pool_role();
-        role.is_some_and(|role| self.pool(role).revision == revision)
-    }
-
     pub(crate) fn pool(&self, role: PoolRole) -> &Pool {
         match role {
             PoolRole::Prefill => &self.prefill,

@@ -39,6 +39,8 @@ pub(crate) struct Entry {
     pub(crate) admin_url: Option<String>,
     pub(crate) bootstrap_port: Option<u16>,
     pub(crate) given_kv_compat: Option<String>,
+    /// It was made for weights that are changed.
+    pub(crate) takes_weights: bool,
     pub(crate) process: Process,
     /// Latched: every router has sent requests to it.
     pub(crate) routable: bool,
@@ -238,6 +240,7 @@ impl Fleet {
             admin_url: admin.map(|admin| url("http", admin)),
             bootstrap_port: launch.ports.get(PORT_BOOTSTRAP).copied(),
             given_kv_compat: pod.annotations().get(labels::KV_COMPAT).cloned(),
+            takes_weights: pod.annotations().contains_key(labels::TAKES_WEIGHTS),
             process: spawn_process(
                 launch,
                 self.client.clone(),

@@ -157,9 +157,7 @@ impl Runtime {
             let scaler = Some(self.scaler.inner());
             let decided = decide_steps(spec, &desired, &observed, scaler);
             self.write(&decided).await?;
-            let resources = &self.target.resources;
-            let spec = self.target.spec();
-            self.weights.follow(&self.fleet, spec, resources).await;
+            self.weights.follow(&self.fleet, self.target.spec()).await;
             let settled = decided.steps.is_empty() && self.weights.is_settled();
             self.settle(settled && is_ready(&desired, &observed));
             self.write_status()?;

@@ -4,7 +4,7 @@ use super::console::Console;
 use super::fleet::{Entry, Fleet};
 use super::process::Phase;
 use crate::controller::build::component::Component;
-use crate::controller::build::{Resources, model};
+use crate::controller::build::model;
 use crate::weights::{Outcome, Process, Processes, Progress, follow};
 use pd_crds::PdDeploymentSpec;
 
@@ -18,17 +18,13 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Brings the workers one step closer to the weights of the spec.
-    pub(crate) async fn follow(
-        &mut self,
-        fleet: &Fleet,
-        spec: &PdDeploymentSpec,
-        resources: &Resources,
-    ) {
-        let Some(wanted) = model::checkpoint(spec) else {
+    pub(crate) async fn follow(&mut self, fleet: &Fleet, spec: &PdDeploymentSpec) {
+        let wanted = model::checkpoint(spec).filter(|_| !spec.suspend);
+        let Some(wanted) = wanted else {
             self.progress = None;
             return;
         };
-        let processes = processes(fleet, resources);
+        let processes = processes(fleet);
         let limit = fleet.drain_limit;
         let Outcome { progress, failure } = follow(&fleet.client, &processes, &wanted, limit).await;
         if let Some(error) = failure {
@@ -59,8 +55,8 @@ impl Weights {
     }
 }
 
-/// Routers that have started, and workers of the spec's revision that serve and stay.
-fn processes(fleet: &Fleet, resources: &Resources) -> Processes {
+/// Routers that have started, and workers that serve and stay, and were made for weights that are changed.
+fn processes(fleet: &Fleet) -> Processes {
     let mut processes = Processes::default();
     let serves =
         |entry: &&Entry| entry.leaving.is_none() && entry.process.state().phase == Phase::Ready;
@@ -77,8 +73,8 @@ fn processes(fleet: &Fleet, resources: &Resources) -> Processes {
         };
         match (entry.component, entry.component.worker_role()) {
             (Component::Router, _) => processes.routers.push(process),
-            (component @ (Component::Prefill | Component::Decode), role) => {
-                let role = role.filter(|_| resources.is_of_revision(component, &entry.revision));
+            (Component::Prefill | Component::Decode, role) => {
+                let role = role.filter(|_| entry.takes_weights);
                 processes.workers.extend(role.map(|role| (role, process)));
             }
         }

@@ -94,17 +94,24 @@ pub(crate) fn decide(
     if !switches && let Some(silent) = silent {
         return (resume(seen), Progress::UnderWay(silent));
     }
+    let mute = seen.routers.iter().filter(|it| it.dispatch.is_none());
+    if !switches && let Some(mute) = listed(mute.map(|it| it.name.clone())) {
+        let said = format!("weights {version} wait for routers that cannot be asked: {mute}");
+        return (resume(seen), Progress::UnderWay(said));
+    }
     if late.iter().all(|it| it.is_ready(wanted)) {
         return switch(&late, seen, version, drain_limit);
     }
     let steps = late.iter().filter(|it| it.lacks(wanted));
     let steps = steps.map(|it| Step::Prepare(it.worker.name.clone()));
     let mut steps: Vec<Step> = steps.collect();
-    if !switches {
-        steps.extend(resume(seen));
-    }
+    steps.extend(if switches { hold(seen) } else { resume(seen) });
     let refused = late.iter().filter_map(|it| it.refusal(wanted));
     let progress = match listed(refused) {
+        Some(why) if seen.workers.iter().any(SeenWorker::serves) => Progress::Refused(format!(
+            "some workers serve weights {version}, others cannot load them, and the two make no pair: take the change \
+             back, or correct it; {why}"
+        )),
         Some(why) => Progress::Refused(format!(
             "weights {version} are not taken, and those from before serve: {why}"
         )),
@@ -133,6 +140,9 @@ fn switch(
         let said = format!("weights {version} are loaded by {}", names(late.iter()));
         return (steps, Progress::UnderWay(said));
     }
+    let limit = u64::try_from(drain_limit.as_millis()).unwrap_or(u64::MAX);
+    let is_late = |router: &SeenRouter| held(router).is_some_and(|ms| ms >= limit);
+    let overdue = seen.routers.iter().any(is_late);
     let mut steps: Vec<Step> = seen
         .routers
         .iter()
@@ -141,13 +151,17 @@ fn switch(
     let unheld = seen.routers.iter().filter(|it| held(it).is_none());
     if let Some(unheld) = listed(unheld.map(|it| it.name.clone())) {
         let said = format!("routers hold requests back for weights {version}: {unheld} not yet");
+        let switches = late.iter().any(|it| it.switches());
+        // One that never does, such as of an earlier version, must not hold up what the others could serve.
+        let steps = if overdue && !switches {
+            resume(seen)
+        } else {
+            steps
+        };
         return (steps, Progress::UnderWay(said));
     }
     let in_flight = seen.routers.iter().filter_map(|it| it.dispatch);
     let in_flight: u64 = in_flight.map(|it| it.in_flight).sum();
-    let limit = u64::try_from(drain_limit.as_millis()).unwrap_or(u64::MAX);
-    let is_late = |router: &SeenRouter| held(router).is_some_and(|ms| ms >= limit);
-    let overdue = seen.routers.iter().any(is_late);
     let waiting = late.iter().any(|it| !it.switches());
     if waiting && in_flight > 0 && !overdue {
         let said = format!("{in_flight} requests end before weights {version} are loaded");
@@ -170,9 +184,15 @@ fn switches(late: &[Late], abort: bool) -> Vec<Step> {
 }
 
 fn resume(seen: &Seen) -> Vec<Step> {
-    let is_held = |router: &&SeenRouter| router.dispatch.is_some_and(|it| it.paused_ms.is_some());
-    let held = seen.routers.iter().filter(is_held);
+    let held = seen.routers.iter().filter(|router| router.is_held());
     held.map(|router| Step::Resume(router.name.clone()))
+        .collect()
+}
+
+/// Has routers that hold requests back do so longer.
+fn hold(seen: &Seen) -> Vec<Step> {
+    let held = seen.routers.iter().filter(|router| router.is_held());
+    held.map(|router| Step::Pause(router.name.clone()))
         .collect()
 }
 
@@ -191,6 +211,22 @@ fn listed(all: impl Iterator<Item = String>) -> Option<String> {
     })
 }
 
+// === impl SeenRouter ===
+
+impl SeenRouter {
+    fn is_held(&self) -> bool {
+        self.dispatch.is_some_and(|it| it.paused_ms.is_some())
+    }
+}
+
+// === impl SeenWorker ===
+
+impl SeenWorker {
+    fn serves(&self) -> bool {
+        matches!(self.reported, Reported::Serves)
+    }
+}
+
 // === impl Late ===
 
 impl<'a> Late<'a> {
@@ -203,10 +239,7 @@ impl<'a> Late<'a> {
 
     /// Whether it lets requests end, or loads.
     fn switches(self) -> bool {
-        match self.status.phase {
-            WeightsPhase::Draining | WeightsPhase::Loading => true,
-            WeightsPhase::Serving | WeightsPhase::Preparing => false,
-        }
+        self.status.phase.replaces()
     }
 
     /// Whether it has read the checkpoint.
@@ -217,8 +250,10 @@ impl<'a> Late<'a> {
     /// Whether it is to read it now.
     fn lacks(self, wanted: &Checkpoint) -> bool {
         let failed = self.status.failed.as_ref();
-        let waits =
-            failed.is_some_and(|it| it.checkpoint == *wanted && it.age_secs < RETRY_AFTER_SECS);
+        // One that could not be loaded would have requests wait for nothing again.
+        let waits = failed.is_some_and(|it| {
+            it.checkpoint == *wanted && (it.was_loaded || it.age_secs < RETRY_AFTER_SECS)
+        });
         self.status.phase == WeightsPhase::Serving && !self.is_ready(wanted) && !waits
     }
 

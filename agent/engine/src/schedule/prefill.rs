@@ -150,7 +150,10 @@ impl<T> PrefillScheduler<T> {
                 let tokens = &waiting.req.tokens[..waiting.req.cacheable_len()];
                 computing.is_awaited(of_step, tokens, kv.len, page_size)
             };
-            let (kv, len) = match start(cache, &waiting.req, &mut adder, is_awaited) {
+            // One that was passed over must not wait for all chunks of a later one.
+            let must_be_whole = place > 0;
+            let begun = start(cache, &waiting.req, &mut adder, must_be_whole, is_awaited);
+            let (kv, len) = match begun {
                 Start::Begins(kv, len) => (kv, len),
                 Start::Awaits if place < WAITING_MAX => {
                     place += 1;
@@ -195,6 +198,7 @@ fn start(
     cache: &mut KvCache,
     req: &Req,
     adder: &mut PrefillAdder,
+    must_be_whole: bool,
     is_awaited: impl FnOnce(&ReqKv, usize) -> bool,
 ) -> Start {
     let Some(kv) = cache.begin(&req.tokens[..req.cacheable_len()]) else {
@@ -206,7 +210,9 @@ fn start(
     }
     let candidate = candidate(req, kv.len, cache.shared_window(&kv), kv.held_len());
     let admission = adder.admit(candidate, cache.available_tokens());
-    match extend(cache, &kv, kv.len, candidate, admission) {
+    let is_cut = must_be_whole && matches!(admission, Admission::Chunk(_));
+    let extended = (!is_cut).then(|| extend(cache, &kv, kv.len, candidate, admission));
+    match extended.flatten() {
         Some(len) => Start::Begins(kv, len),
         None => {
             cache.discard(kv);

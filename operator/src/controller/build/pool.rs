@@ -47,6 +47,16 @@ pub(crate) struct Pool {
     template: Pod,
 }
 
+/// Annotations that say what workers of a spec are made for.
+fn marks(spec: &PdDeploymentSpec) -> impl Iterator<Item = (String, String)> {
+    let marks = [
+        (worker_key::asks_for_key(spec), labels::ASKS_FOR_KEY),
+        (spec.model.weights.is_some(), labels::TAKES_WEIGHTS),
+    ];
+    let marks = marks.into_iter().filter(|(holds, _)| *holds);
+    marks.map(|(_, name)| (name.to_owned(), "true".to_owned()))
+}
+
 /// Builds a pool of workers.
 pub(crate) fn build_pool(
     deployment: &PdDeployment,
@@ -67,9 +77,7 @@ pub(crate) fn build_pool(
         pod.metadata.labels.get_or_insert_default().extend([own]);
     }
     let engine = engines::of(deployment.spec.engine.kind);
-    if worker_key::asks_for_key(&deployment.spec) {
-        annotations.insert(labels::ASKS_FOR_KEY.to_owned(), "true".to_owned());
-    }
+    annotations.extend(marks(&deployment.spec));
     if engine.has_bootstrap(role) {
         annotations.insert(
             labels::BOOTSTRAP_PORT.to_owned(),

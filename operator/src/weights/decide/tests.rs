@@ -34,6 +34,7 @@ fn refused(age_secs: u64) -> Reported {
         failed: Some(FailedWeights {
             checkpoint: checkpoint("v2"),
             reason: "truncated".to_owned(),
+            was_loaded: false,
             age_secs,
         }),
         ..status(WeightsPhase::Serving)
@@ -192,15 +193,63 @@ fn nothing_begins_while_a_process_does_not_answer() {
     assert_eq!(progress, Progress::UnderWay(said));
 
     let ready = || prepared(WeightsPhase::Serving);
-    let mut seen = pair(ready(), ready(), held(10, 0));
-    seen.routers.push(SeenRouter {
-        name: "mute".to_owned(),
-        dispatch: None,
-    });
-    let (steps, progress) = due(&seen);
-    assert_eq!(steps, [pause(), Step::Pause("mute".to_owned())]);
-    let said = "routers hold requests back for weights v2: mute not yet".to_owned();
+    let with_other = |ms, dispatch| {
+        let mut seen = pair(ready(), ready(), held(ms, 0));
+        seen.routers.push(SeenRouter {
+            name: "other".to_owned(),
+            dispatch,
+        });
+        seen
+    };
+    let (steps, progress) = due(&with_other(10, None));
+    assert_eq!(steps, [Step::Resume("r".to_owned())]);
+    let said = "weights v2 wait for routers that cannot be asked: other".to_owned();
     assert_eq!(progress, Progress::UnderWay(said));
+    // One that answers, and does not hold back.
+    let (steps, progress) = due(&with_other(10, Some(open())));
+    assert_eq!(steps, [pause(), Step::Pause("other".to_owned())]);
+    let said = "routers hold requests back for weights v2: other not yet".to_owned();
+    assert_eq!(progress, Progress::UnderWay(said));
+    let (steps, _) = due(&with_other(60_000, Some(open())));
+    assert_eq!(steps, [Step::Resume("r".to_owned())]);
+}
+
+#[test]
+fn what_could_not_be_loaded_is_not_loaded_again() {
+    let fell_back = || {
+        let Reported::Other(mut status) = refused(3600) else {
+            panic!("it serves other weights");
+        };
+        status.failed.as_mut().expect("a failure").was_loaded = true;
+        Reported::Other(status)
+    };
+    let (steps, progress) = due(&pair(fell_back(), fell_back(), open()));
+    assert_eq!(steps, []);
+    assert!(matches!(progress, Progress::Refused(_)), "{progress:?}");
+    let (_, progress) = due(&pair(Reported::Serves, fell_back(), open()));
+    let Progress::Refused(said) = progress else {
+        panic!("{progress:?}");
+    };
+    assert!(
+        said.contains("make no pair: take the change back"),
+        "{said}"
+    );
+    // Taken back, the one that loaded it loads what it had, alone.
+    let back = checkpoint("v1");
+    let loaded = Reported::Other(WeightsStatus {
+        serving: checkpoint("v2"),
+        prepared: Some(back.clone()),
+        ..status(WeightsPhase::Serving)
+    });
+    let (steps, _) = decide(&back, &pair(loaded, Reported::Serves, open()), LIMIT);
+    assert_eq!(steps, [switch_of("p", false)]);
+}
+
+#[test]
+fn pauses_are_renewed_while_some_load_and_others_still_read() {
+    let old = Reported::Other(status(WeightsPhase::Serving));
+    let seen = pair(prepared(WeightsPhase::Loading), old, held(9000, 0));
+    assert_eq!(due(&seen).0, [prepare("d"), pause()]);
 }
 
 #[test]
