@@ -18,7 +18,8 @@ const AT_REST: Duration = Duration::from_secs(30);
 /// How far it is after this reconcile.
 pub(crate) struct Weights(Outcome);
 
-/// Brings the workers that serve one step closer to the weights of the spec; nothing where it names none.
+/// Brings the workers that serve one step closer to the weights of the spec; nothing where it names none, or no worker serves
+/// that takes some.
 pub(crate) async fn follow_weights(
     snapshot: &Snapshot<'_>,
     admin: Option<&Admin>,
@@ -26,7 +27,11 @@ pub(crate) async fn follow_weights(
     let wanted = model::checkpoint(snapshot.spec()).filter(|_| !snapshot.spec().suspend)?;
     let seconds = u64::try_from(snapshot.spec().drain.timeout_seconds).unwrap_or(0);
     let limit = Duration::from_secs(seconds);
-    let outcome = follow(admin?.client(), &processes(snapshot), &wanted, limit).await;
+    let processes = processes(snapshot);
+    if processes.workers.is_empty() {
+        return None;
+    }
+    let outcome = follow(admin?.client(), &processes, &wanted, limit).await;
     if let Some(error) = &outcome.failure {
         let pdd = snapshot.deployment().name_any();
         tracing::warn!(pdd, %error, "a step towards new weights failed");
