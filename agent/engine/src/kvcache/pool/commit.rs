@@ -32,8 +32,9 @@ impl KvCache {
     /// last state that was kept; the request continues.
     ///
     /// Of a prefix that it computed although it is cached, the request would lock the cached pages beside its own.
-    /// Where it may be computed like that again after a retraction, which is so with recurrent state, that waits for
-    /// its end; until then the request holds the last state alone.
+    /// Where it may be computed like that again after a retraction, which is so with recurrent state, or is committed
+    /// within its prompt, where none is retracted, which is so with windows, that waits for its end; until then the request
+    /// holds the last state alone.
     pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
         let computed = kv.len.min(tokens.len());
         let has_snapshot = |state: &ReqState| state.has_snapshot_in(0..computed);
@@ -41,13 +42,12 @@ impl KvCache {
         if !is_useful {
             return;
         }
-        let is_duplicate = kv.state.is_some() && self.has_duplicates(kv, &tokens[..computed]);
-        match &mut kv.state {
-            Some(state) if is_duplicate => {
-                let older = state.take_older_snapshots(computed);
-                self.return_slots(&older, Owner::Held);
-            }
-            Some(_) | None => self.commit_all(kv, tokens),
+        let must_wait = kv.state.is_some() || self.windows.is_some();
+        if !must_wait || !self.has_duplicates(kv, &tokens[..computed]) {
+            self.commit_all(kv, tokens);
+        } else if let Some(state) = &mut kv.state {
+            let older = state.take_older_snapshots(computed);
+            self.return_slots(&older, Owner::Held);
         }
     }
 
