@@ -10,7 +10,7 @@ use pd_e2e::local::{Local, RECONCILED_WITHIN};
 use pd_e2e::prompts::{greedy, ids};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,6 +84,16 @@ async fn said(local: &Local, words: &str) -> Result<()> {
     .await
 }
 
+/// A deployment that serves `one` of the checkpoints in the folder that comes with it.
+async fn serving_one(folder: &Path) -> Result<(PathBuf, Local)> {
+    let models = folder.join("models");
+    checkpoints(&models)?;
+    let text = with_weights(&models, "one");
+    let local = Local::start(folder, &text, RECONCILED_WITHIN).await?;
+    local.become_ready(1, 2, RECONCILED_WITHIN).await?;
+    Ok((models, local))
+}
+
 /// Edits the file until a client gets answers of the version.
 async fn change(local: &Local, models: &Path, version: &str) -> Result<(String, Value)> {
     std::fs::write(&local.file, with_weights(models, version))?;
@@ -106,11 +116,7 @@ async fn pids(local: &Local) -> Result<Vec<Value>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn weights_change_under_load_and_no_request_fails() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let models = folder.path().join("models");
-    checkpoints(&models)?;
-    let text = with_weights(&models, "one");
-    let local = Local::start(folder.path(), &text, RECONCILED_WITHIN).await?;
-    local.become_ready(1, 2, RECONCILED_WITHIN).await?;
+    let (models, local) = serving_one(folder.path()).await?;
     let before = pids(&local).await?;
     let one = generated(&Client::new(), &local.base).await?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -144,11 +150,7 @@ async fn weights_change_under_load_and_no_request_fails() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_restarts_with_old_weights_is_given_the_new_ones() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let models = folder.path().join("models");
-    checkpoints(&models)?;
-    let text = with_weights(&models, "one");
-    let local = Local::start(folder.path(), &text, RECONCILED_WITHIN).await?;
-    local.become_ready(1, 2, RECONCILED_WITHIN).await?;
+    let (models, local) = serving_one(folder.path()).await?;
     let two = change(&local, &models, "two").await?;
     let pods = local.pods().await?;
     let prefill = pods.iter().find(|pod| pod["component"] == "prefill");
