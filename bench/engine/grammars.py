@@ -3,6 +3,7 @@ llama.cpp by turns, the same file, prompt, temperature 1 and seeds; the mask of 
 On a machine that others use, processor time says more than the clock, and one thread more than two, which wait for
 each other.
 
+pdserve is measured twice: as it is, and without jumps over text that the schema forces; the answers must be the same.
 llama.cpp is measured twice: as llama-cpp-python samples, which applies the grammar to all tokens of the vocabulary, and
 as llama.cpp's own programs do, which draw first and apply it to all tokens when the drawn one is refused.
 """
@@ -44,7 +45,7 @@ class Decoded:
     """Tokens behind each answer's first, and what they took, by the clock and of processors."""
 
     def __init__(self):
-        self.seconds, self.processor_s, self.tokens, self.masks = 0.0, 0.0, 0, []
+        self.seconds, self.processor_s, self.tokens, self.masks, self.ids = 0.0, 0.0, 0, [], []
 
     def add(self, seconds, processor_s, tokens):
         self.seconds += seconds
@@ -56,8 +57,8 @@ class Decoded:
 
 
 class Ours:
-    def __init__(self, args):
-        self.agent = PdAgent("grammars", args.scratch, args.agent, args.model, args.threads, "127.77.5.1")
+    def __init__(self, name, args, host, *flags):
+        self.agent = PdAgent(name, args.scratch, args.agent, args.model, args.threads, host, *flags)
 
     def answer(self, ids, seed, schema, tokens):
         params = {"temperature": 1.0, "sampling_seed": seed, "max_new_tokens": tokens, "ignore_eos": True}
@@ -78,6 +79,7 @@ class Ours:
             first_s, first_processor_s, _ = self.answer(ids, seed, schema, 1)
             seconds, processor_s, output = self.answer(ids, seed, schema, TOKENS)
             found.add(seconds - first_s, processor_s - first_processor_s, len(output["output_ids"]) - 1)
+            found.ids.append(output["output_ids"])
             if output["meta_info"]["finish_reason"]["type"] == "stop":
                 texts.append(output["text"])
         return found, texts
@@ -88,6 +90,10 @@ class Ours:
         buckets = re.findall(rf'^{name}_bucket{{.*le="(\S+)"}} (\S+)$', text, re.MULTILINE)
         [total] = re.findall(rf"^{name}_sum(?:{{.*}})? (\S+)$", text, re.MULTILINE)
         return [(float(end.replace("+Inf", "inf")), float(count)) for end, count in buckets], float(total)
+
+    def total(self, name):
+        with urllib.request.urlopen(self.agent.base + "/metrics") as answer:
+            return sum(map(float, re.findall(rf"^{name}(?:{{.*}})? (\S+)$", answer.read().decode(), re.MULTILINE)))
 
     def compiled(self, ids, schema, mark):
         """Seconds to compile a schema that was not compiled before."""
@@ -200,8 +206,8 @@ def since(buckets, before):
     return [(end, count - earlier) for (end, count), (_, earlier) in zip(buckets, before)]
 
 
-def measured(name, schema, ours, llama, ids, rounds):
-    rates = {"ours free": [], "ours": [], "llama free": [], "llama mask": [], "llama drawn": []}
+def measured(name, schema, ours, walking, llama, ids, rounds):
+    rates = {"ours free": [], "ours": [], "ours walking": [], "llama free": [], "llama mask": [], "llama drawn": []}
     compiles = {"ours": [], "llama convert": [], "llama init": []}
     masks = {"llama mask": [], "llama drawn": []}
     ended, valid = {"ours": 0, "llama": 0}, {"ours": 0, "llama": 0}
@@ -213,11 +219,16 @@ def measured(name, schema, ours, llama, ids, rounds):
         free, (found, texts) = ours.decoded(ids, None)[0], ours.decoded(ids, schema)
         compile_s = ours.compiled(ids, schema, f"{name} {turn}")
         if warm:
-            before = ours.metrics("pdserve_grammar_mask_time_seconds")
+            before = ours.metrics("pdserve_grammar_mask_time_seconds"), jumps(ours)
         ours.agent.pause()
+        walking.agent.resume()
+        walked, _ = walking.decoded(ids, schema)
+        walking.agent.pause()
+        if walked.ids != found.ids:
+            sys.exit(f"{name}: jumps change an answer: {found.ids}, {walked.ids}")
         grammar, convert_s, init_s = llama.grammar(schema)
         llama.api.llama_sampler_free(grammar)
-        runs = {"ours free": free, "ours": found, "llama free": llama.decoded(ids, None)[0]}
+        runs = {"ours free": free, "ours": found, "ours walking": walked, "llama free": llama.decoded(ids, None)[0]}
         runs["llama mask"], masked_texts = llama.decoded(ids, schema)
         runs["llama drawn"], drawn_texts = llama.decoded(ids, schema, True)
         if warm:
@@ -231,13 +242,16 @@ def measured(name, schema, ours, llama, ids, rounds):
             ended[kind] += len(all_texts)
             valid[kind] += sum(map(is_record, all_texts))
     ours.agent.resume()
-    after = ours.metrics("pdserve_grammar_mask_time_seconds")
+    after = ours.metrics("pdserve_grammar_mask_time_seconds"), jumps(ours)
     ours.agent.pause()
+    forced, accepted = (now - then for now, then in zip(after[1], before[1]))
+    after, before = after[0], before[0]
     buckets = since(after[0], before[0])
     row = {"schema": name, "bytes": len(json.dumps(schema)),
            "tok_s": {kind: statistics.median(rate for rate, _ in found) for kind, found in rates.items()},
            "tok_processor_s": {kind: statistics.median(rate for _, rate in found) for kind, found in rates.items()},
            "compile_ms": {kind: 1e3 * statistics.median(found) for kind, found in compiles.items()},
+           "jump_tokens": forced, "jump_accepted_tokens": accepted,
            "mask_us": {"ours": [1e6 * quantile(buckets, 0.5), 1e6 * quantile(buckets, 0.99),
                                 1e6 * (after[1] - before[1]) / buckets[-1][1]]},
            "ended": ended, "ended_valid": valid, "all_tok_s": rates, "ours_mask_buckets": buckets[:-1]}
@@ -245,6 +259,11 @@ def measured(name, schema, ours, llama, ids, rounds):
         found = [*numpy.quantile(seconds, [0.5, 0.99]), statistics.mean(seconds)]
         row["mask_us"][kind] = [1e6 * one for one in found]
     return row
+
+
+def jumps(ours):
+    """Tokens that grammars forced and those that were drawn, so far."""
+    return [ours.total(f"pdserve_grammar_jump{kind}_tokens_total") for kind in ["", "_accepted"]]
 
 
 def is_record(text):
@@ -262,13 +281,17 @@ def show(rows):
         compiles = row["compile_ms"]
         llama_ms = f"{compiles['llama convert']:.1f} + {compiles['llama init']:.1f}"
         for title, free, kind, ms in [("pdserve", "ours free", "ours", f"{compiles['ours']:.1f}"),
+                                      ("pdserve, a step for each token", "ours free", "ours walking", ""),
                                       ("llama-cpp-python, all tokens", "llama free", "llama mask", llama_ms),
                                       ("llama.cpp, the drawn token first", "llama free", "llama drawn", llama_ms)]:
             cells = []
             for rate, width in [(row["tok_s"], 6), (row["tok_processor_s"], 23)]:
                 cells.append(f"{rate[free]:>{width}.1f} {rate[kind]:>8.1f} {rate[kind] / rate[free]:>6.2f}")
-            p50, p99, mean = row["mask_us"][kind]
-            print(f"{row['schema'] + ', ' + title:<50} {' '.join(cells)} {p50:>17.0f} {p99:>7.0f} {mean:>6.0f}   {ms}")
+            mask = " ".join(f"{us:>{width}.0f}" for us, width in zip(row["mask_us"].get(kind, []), [17, 7, 6]))
+            print(f"{row['schema'] + ', ' + title:<50} {' '.join(cells)} {mask:<32}   {ms}".rstrip())
+    for row in rows:
+        print(f"{row['schema']}: of {row['jump_tokens']:.0f} tokens that the schema forced {row['jump_accepted_tokens']:.0f} "
+              "were drawn")
     for row in rows:
         print(f"answers of {row['schema']} that ended, and are JSON objects: pdserve {row['ended']['ours']}, "
               f"{row['ended_valid']['ours']}; llama.cpp {row['ended']['llama']}, {row['ended_valid']['llama']}")
@@ -285,15 +308,18 @@ def main():
     args = args.parse_args()
     os.makedirs(args.scratch, exist_ok=True)
     load = os.getloadavg()[0]
-    llama, ours = Llama(args), Ours(args)
+    llama, ours = Llama(args), Ours("grammars", args, "127.77.5.1")
+    walking = Ours("grammars-walking", args, "127.77.5.2", "--disable-jump-forward")
+    walking.agent.pause()
     try:
         ids = llama.ids(PROMPT)
         plain, _, _ = ours.answer(ids, 1, None, 1)
         first, _, _ = ours.answer(ids, 1, {"type": "object"}, 1)
         ours.agent.pause()
-        rows = [measured(name, schema, ours, llama, ids, args.rounds) for name, schema in SCHEMAS.items()]
+        rows = [measured(name, schema, ours, walking, llama, ids, args.rounds) for name, schema in SCHEMAS.items()]
     finally:
         ours.agent.close()
+        walking.agent.close()
     show(rows)
     first_ms = 1e3 * (first - plain)
     print(f"a process's first grammar takes its request {first_ms:.0f} ms more, for a trie of the vocabulary")

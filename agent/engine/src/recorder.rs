@@ -68,6 +68,14 @@ impl Recorder {
         metrics.accepted_tokens.inc_by(accepted);
     }
 
+    /// The same over `drafts` tokens that the request's grammar forced.
+    pub(crate) fn jumped(&self, drafts: usize, drawn: usize) {
+        let metrics = &self.metrics.grammars;
+        metrics.jump_tokens.inc_by(drafts as u64);
+        let accepted = drawn.saturating_sub(1) as u64;
+        metrics.jump_accepted_tokens.inc_by(accepted);
+    }
+
     /// A step is launched, and so many are in flight with it.
     pub(crate) fn step_launched(&self, in_flight: usize) {
         set(&self.metrics.gauges.steps_in_flight, in_flight);

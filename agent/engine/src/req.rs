@@ -11,7 +11,9 @@ use crate::request::{FinishReason, LogprobOptions, TokenEvent, TokenLogprob};
 use crate::sample::params::SamplingParams;
 use crate::sample::penalties::Penalties;
 use crate::sample::stop::StopChecker;
+use crate::speculate::jumps::Jumps;
 use crate::speculate::layer::LastEntry;
+use crate::speculate::switch::Lately;
 use crate::speculate::{ReqDrafts, Speculation};
 use crate::text::{Detokenizer, Tokenizer};
 use pd_protocol::BootstrapRoom;
@@ -38,8 +40,10 @@ pub(crate) struct Req {
     pub(crate) penalties: Penalties,
     /// How far the answer has come in the request's grammar, if it has one.
     pub(crate) grammar: Option<GrammarState>,
-    /// None unless the engine speculates and the request has no grammar.
+    /// None unless the engine speculates.
     pub(crate) drafts: Option<ReqDrafts>,
+    /// None unless the engine jumps and the request has a grammar.
+    jumps: Option<Jumps>,
     /// Prompt tokens found in the cache.
     pub(crate) cached_tokens: usize,
     pub(crate) bootstrap: Option<BootstrapFields>,
@@ -73,6 +77,8 @@ pub(crate) struct ReqFactory {
     capacity: usize,
     random_seed: u64,
     speculation: Option<Speculation>,
+    /// How jumps went; none where the engine does not jump.
+    jumps: Option<Lately>,
 }
 
 // === impl ReqFactory ===
@@ -83,6 +89,7 @@ impl ReqFactory {
         random_seed: u64,
         tokenizer: Arc<Tokenizer>,
         speculation: Option<Speculation>,
+        jumps: Option<Lately>,
     ) -> Self {
         Self {
             tokenizer,
@@ -91,6 +98,7 @@ impl ReqFactory {
             capacity: info.max_total_tokens as usize,
             random_seed,
             speculation,
+            jumps,
         }
     }
 
@@ -115,9 +123,8 @@ impl ReqFactory {
                     .showing(sampling.shown_special_ids.clone());
             Box::new(move |token| detokenizer.push(token))
         });
-        // A mask is of one place, and follows from all tokens before it.
         let speculation = self.speculation.as_ref();
-        let speculation = speculation.filter(|_| request.grammar.is_none());
+        let jumps = self.jumps.as_ref().filter(|_| request.grammar.is_some());
         Req {
             id,
             rid: request.rid,
@@ -131,6 +138,7 @@ impl ReqFactory {
             choice: request.choice,
             stop,
             drafts: speculation.map(Speculation::req_drafts),
+            jumps: jumps.map(Jumps::new),
             grammar: request.grammar.map(GrammarState::new),
             cached_tokens: 0,
             bootstrap: request.bootstrap,
@@ -243,11 +251,12 @@ impl Req {
         stop.or_else(|| (self.tokens.len() >= self.len_max).then_some(FinishReason::Length))
     }
 
-    /// What computes the mask of the token after the last, if the request has a grammar. Ids that may not be drawn yet, or
-    /// are ignored, wait until the grammar leaves nothing else.
-    pub(crate) fn mask_job(&self) -> Option<MaskJob> {
+    /// What computes the mask of the token after the last and `drafts`, if the request has a grammar. Ids that may not be
+    /// drawn yet, or are ignored, wait until the grammar leaves nothing else.
+    pub(crate) fn mask_job(&self, drafts: &[u32]) -> Option<MaskJob> {
         let grammar = self.grammar.as_ref()?;
-        Some(grammar.mask_job(self.stop.withheld(self.output_len())))
+        let withheld = self.stop.withheld(self.output_len() + drafts.len());
+        Some(grammar.mask_job(drafts, withheld))
     }
 
     /// Why the model could draw no token.
@@ -274,10 +283,15 @@ impl Req {
         self.answer.send(event);
     }
 
-    /// How many of `max` drafts are wanted. More would be past the answer's longest end.
+    /// How many of `max` drafts are wanted.
     pub(crate) fn drafts_wanted(&self, max: usize) -> usize {
-        let max = max.min(self.remaining_len().saturating_sub(1));
+        let max = self.useful_drafts(max);
         self.drafts.as_ref().map_or(0, |drafts| drafts.wanted(max))
+    }
+
+    /// More of `max` drafts would be past the answer's longest end.
+    fn useful_drafts(&self, max: usize) -> usize {
+        max.min(self.remaining_len().saturating_sub(1))
     }
 
     /// What a draft layer made of the last entry, if that is known.
@@ -294,10 +308,42 @@ impl Req {
     /// Up to `max` drafts of what comes after the last token, by the request's own drafter.
     pub(crate) fn propose(&mut self, max: usize) -> Vec<u32> {
         let max = self.drafts_wanted(max);
-        match &mut self.drafts {
-            Some(drafts) => drafts.propose(&self.tokens, max),
-            None => Vec::new(),
+        let Some(drafts) = &mut self.drafts else {
+            return Vec::new();
+        };
+        let mut proposed = drafts.propose(&self.tokens, max);
+        self.keep_allowed(&mut proposed);
+        proposed
+    }
+
+    /// Of `drafts`, keeps those that the request's grammar allows, up to the first that it does not.
+    pub(crate) fn keep_allowed(&self, drafts: &mut Vec<u32>) {
+        if let Some(grammar) = self.grammar.as_ref().filter(|_| !drafts.is_empty()) {
+            drafts.truncate(grammar.allowed(drafts));
         }
+    }
+
+    /// Up to `max` tokens of the text that the request's grammar forces next, which are the drafts of the next step.
+    pub(crate) fn jump(&mut self, max: usize) -> Vec<u32> {
+        let max = self.useful_drafts(max);
+        let (Some(jumps), Some(grammar)) = (&mut self.jumps, &self.grammar) else {
+            return Vec::new();
+        };
+        let mut drafts = grammar.forced(jumps.wanted(max));
+        drafts.truncate(grammar.allowed(&drafts));
+        jumps.jump(&drafts);
+        drafts
+    }
+
+    /// A step has drawn `drawn` tokens over `drafts` drafts. Returns whether they were of a jump. `row_cost` is the cost of
+    /// a draft's row, as a share of that of a token without drafts.
+    pub(crate) fn jumped(&mut self, drafts: usize, drawn: usize, row_cost: f64) -> bool {
+        let jumps = self.jumps.as_mut();
+        let jumped = jumps.is_some_and(|jumps| jumps.verified(drafts, drawn, row_cost));
+        if let Some(own) = self.drafts.as_mut().filter(|_| jumped) {
+            own.jumped();
+        }
+        jumped
     }
 
     /// Reports to the reader that the answer ends here, or that there is none.

@@ -131,9 +131,15 @@ impl Resources {
 
     /// A step has drawn `drawn` tokens of the request's answer.
     fn verified(&self, req: &mut Req, row: &StepRow, drawn: usize) {
-        if let Some(drafts) = req.drafts.as_mut().filter(|_| row.is_decode()) {
-            drafts.verified(row.drafts.len(), drawn, self.row_cost.share());
-            self.recorder.verified(row.drafts.len(), drawn);
+        if !row.is_decode() {
+            return;
+        }
+        let (drafts, row_cost) = (row.drafts.len(), self.row_cost.share());
+        if req.jumped(drafts, drawn, row_cost) {
+            self.recorder.jumped(drafts, drawn);
+        } else if let Some(own) = &mut req.drafts {
+            own.verified(drafts, drawn, row_cost);
+            self.recorder.verified(drafts, drawn);
         }
     }
 

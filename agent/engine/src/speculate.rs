@@ -6,6 +6,7 @@
 //! SGLang's `SpeculativeAlgorithm`. Sources: Leviathan et al., "Fast Inference from Transformers via Speculative
 //! Decoding" (2023), with drafts that are point masses; docs/decisions/0086.
 
+pub(crate) mod jumps;
 pub(crate) mod layer;
 pub(crate) mod model;
 pub(crate) mod ngram;
@@ -91,6 +92,11 @@ impl ReqDrafts {
     /// Whether drafts are looked for once the next token is known.
     pub(crate) fn are_on(&self) -> bool {
         self.switch.is_on()
+    }
+
+    /// A step has drawn tokens over drafts that were not these.
+    pub(crate) fn jumped(&mut self) {
+        self.verify_ct = self.verify_ct.saturating_add(1);
     }
 
     /// Steps that have drawn tokens of the answer, the prompt's aside: SGLang's `spec_verify_ct`.

@@ -50,6 +50,10 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub(crate) schedule_conservativeness: f32,
 
+    /// Draw each token of text that a request's grammar forces in a step of its own. Answers are the same
+    #[arg(long)]
+    pub(crate) disable_jump_forward: bool,
+
     /// Compute every prompt in full
     #[arg(long)]
     pub(crate) disable_radix_cache: bool,

@@ -43,6 +43,7 @@ pub(super) fn build(
         max_running_requests: sizes.max_running_requests,
         max_queued_requests: schedule.max_queued_requests,
         schedule_conservativeness: schedule.schedule_conservativeness,
+        jump_forward: !schedule.disable_jump_forward,
         disable_radix_cache: schedule.disable_radix_cache,
         device,
         overlap_schedule: args.device.disable_overlap_schedule.then_some(false),

@@ -58,6 +58,8 @@ pub struct EngineConfig {
     /// SGLang's overlap schedule: a step is launched before the tokens of the previous one are
     /// known. If absent, on where steps are replayed (on GPUs).
     pub overlap_schedule: Option<bool>,
+    /// Whether text that a request's grammar forces is computed together with the token before it.
+    pub jump_forward: bool,
     /// SGLang's `--speculative-algorithm` and its numbers.
     pub speculative: Option<SpeculativeConfig>,
     /// Seeds the requests that carry no seed.
@@ -220,6 +222,7 @@ impl EngineConfig {
                 kv_memory_bytes: 1 << 30,
             },
             overlap_schedule: None,
+            jump_forward: true,
             speculative: None,
             random_seed: 0,
             cache_dir: None,

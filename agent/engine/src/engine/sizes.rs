@@ -9,6 +9,7 @@ use crate::kvcache::pool::KvCacheSizes;
 use crate::kvcache::spaces::Spaces;
 use crate::model::{KvPoolSpec, ModelConfig, StepLimits};
 use crate::schedule::ScheduleLimits;
+use crate::speculate::jumps::JUMP_MAX;
 use crate::weights::{LayerRole, Role, Weights};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{DType, WeightFormat};
@@ -21,6 +22,8 @@ const PAGE_SIZE_MAX: u32 = 256;
 /// Drafts of a step over all requests. They take logits, 150 MB of 150,000 tokens; a step of this many rows is bound by
 /// products on every device, where drafts do not pay.
 const DRAFT_ROWS_MAX: usize = 256;
+/// Of an engine that speculates by grammars alone.
+const JUMP_ROWS_MAX: usize = 64;
 /// Drafts of a request and step: each is right only if those before it are.
 const NUM_STEPS_MAX: u32 = 15;
 /// A row each in every table of a step.
@@ -108,7 +111,21 @@ fn num_steps(config: &EngineConfig) -> u32 {
     }
 }
 
+/// Rows of a step for drafts.
 fn draft_rows(config: &EngineConfig) -> usize {
+    let jumps = match config.mode {
+        DisaggregationMode::Unified | DisaggregationMode::Decode(_) if config.jump_forward => {
+            config.max_running_requests as usize * JUMP_MAX
+        }
+        DisaggregationMode::Unified
+        | DisaggregationMode::Decode(_)
+        | DisaggregationMode::Prefill(_) => 0,
+    };
+    jumps.min(JUMP_ROWS_MAX).max(draft_slots(config))
+}
+
+/// Slots of a model with recurrent state for the states after drafts.
+fn draft_slots(config: &EngineConfig) -> usize {
     let all = config.max_running_requests as usize * num_steps(config) as usize;
     all.min(DRAFT_ROWS_MAX)
 }
@@ -226,7 +243,7 @@ fn useful_slots(config: &EngineConfig) -> usize {
     } else {
         0
     };
-    running + draft_rows(config) + pre_alloc_size(config) + cached
+    running + draft_slots(config) + pre_alloc_size(config) + cached
 }
 
 /// Rows of a decode engine for requests whose KV arrives.

@@ -230,14 +230,15 @@ fn assemble(
     }
     // A state is observed before the next step overwrites it.
     let overlaps = config.overlap_schedule.unwrap_or(loaded.overlaps) && config.observer.is_none();
+    let speculative = config.speculative.as_ref();
+    // Slots of recurrent states hold prefixes, which are worth more, unless some are there for drafts.
+    let jumps = config.jump_forward && (speculative.is_some() || !resources.cache.has_states());
     let req_factory = ReqFactory::new(
         &loaded.info,
         config.random_seed,
         loaded.tokenizer.clone(),
-        config
-            .speculative
-            .as_ref()
-            .map(|config| speculation(config, overlaps)),
+        speculative.map(|config| speculation(config, overlaps)),
+        jumps.then(Lately::default),
     );
     let grammars = Grammars::new(
         &loaded.info,

@@ -103,6 +103,7 @@ impl Stand {
         let speculation = sizes
             .drafts
             .map(|drafts| drafts.speculation(sizes.overlaps));
+        let (info, tokenizer) = (mk_info(capacity), TOKENIZER.clone());
         let draft_model = sizes.drafts.and_then(|drafts| drafts.model(sizes));
         let has_layer = sizes.drafts.is_some_and(Drafts::are_of_layer);
         // No state comes from elsewhere.
@@ -133,7 +134,7 @@ impl Stand {
             waker: LoopWaker::new(commands_tx.clone()),
             resources,
             mode: Box::new(Unified::new(limits, 1.0)),
-            req_factory: ReqFactory::new(&mk_info(capacity), 0, TOKENIZER.clone(), speculation),
+            req_factory: ReqFactory::new(&info, 0, tokenizer, speculation, None),
             overlaps: sizes.overlaps,
             clock: PhaseClock::new(Arc::default()),
             stopped: SetOnDrop(Arc::default()),

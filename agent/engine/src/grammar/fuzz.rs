@@ -18,7 +18,7 @@ static VOCABULARY: LazyLock<Arc<Vocabulary>> = LazyLock::new(|| {
     Arc::new(vocabulary.expect("the tiny vocabulary fits a trie"))
 });
 
-/// An answer of up to 16 tokens, which `choices` choose.
+/// An answer of up to 16 tokens, which `choices` choose. What is forced next may be asked at any place.
 fn answer(source: &GrammarSource, choices: &[u8]) {
     let Ok(grammar) = source
         .check_len()
@@ -26,15 +26,29 @@ fn answer(source: &GrammarSource, choices: &[u8]) {
     else {
         return;
     };
-    let state = GrammarState::new(grammar);
+    let (state, jumping) = (
+        GrammarState::new(grammar.clone()),
+        GrammarState::new(grammar),
+    );
     for choice in choices.iter().take(16) {
-        let words = state.mask_job(Vec::new()).run();
+        let words = state.mask_job(&[], Vec::new()).run();
+        let forced = jumping.forced(4);
+        let forced = &forced[..jumping.allowed(&forced)];
+        let same = jumping.mask_job(&[], Vec::new()).run();
+        assert_eq!(words, same, "{source:?}: before {forced:?}");
+        for ahead in (1..=forced.len()).map(|len| &forced[..len]) {
+            let [words, same] =
+                [&state, &jumping].map(|state| state.mask_job(ahead, Vec::new()).run());
+            assert_eq!(words, same, "{source:?}: behind {ahead:?}");
+        }
         let is_set = |id: &u32| words[*id as usize / 32] >> (id % 32) & 1 == 1;
         let allowed: Vec<u32> = (0..VOCAB).filter(is_set).collect();
         let Some(token) = allowed.get(usize::from(*choice) % allowed.len().max(1)) else {
             return;
         };
-        match state.take(*token) {
+        let taken = state.take(*token);
+        assert_eq!(taken, jumping.take(*token), "{source:?}: token {token}");
+        match taken {
             None => {}
             Some(crate::request::FinishReason::Stop { .. }) => return,
             Some(other) => panic!("{source:?}: token {token} is allowed and not taken: {other:?}"),

@@ -1,19 +1,23 @@
-//! Masks: which tokens the rows of a step may draw. They are computed on threads of their own from the moment that the
-//! step is scheduled, while the device computes it, and are waited for where the step samples.
+//! Masks: which tokens the rows of a step may draw. They are waited for where the step samples: few are computed there,
+//! and many on threads of their own from the moment that the step is scheduled, while the device computes it.
 
 use super::compile::Compiled;
 use crossbeam_channel::{Receiver, Sender};
 use llguidance::Matcher;
+use llguidance::toktrie::SimpleVob;
 use parking_lot::Mutex;
 use prometheus::Histogram;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Computes the mask of one row.
 pub(crate) struct MaskJob {
     pub(super) grammar: Arc<Compiled>,
     pub(super) matcher: Arc<Mutex<Matcher>>,
+    /// Tokens in front of the row's that the matcher has not taken.
+    pub(super) ahead: Vec<u32>,
     pub(super) withheld: Vec<u32>,
 }
 
@@ -26,7 +30,9 @@ pub(crate) struct Masks {
 
 #[derive(Debug)]
 struct Parts {
-    workers: MaskWorkers,
+    times: Times,
+    /// Those that no thread has begun; the threads' where they take part.
+    tasks_rx: Receiver<Task>,
     done_rx: Receiver<(usize, Vec<u32>)>,
     words: usize,
 }
@@ -37,7 +43,15 @@ pub(crate) struct MaskWorkers {
     started: Arc<Once>,
     tasks_tx: Sender<Task>,
     tasks_rx: Receiver<Task>,
+    times: Times,
+}
+
+/// How long masks take.
+#[derive(Clone, Debug)]
+struct Times {
     seconds: Histogram,
+    /// Of late, in nanoseconds.
+    mean_ns: Arc<AtomicU64>,
 }
 
 struct Task {
@@ -45,6 +59,12 @@ struct Task {
     place: usize,
     done_tx: Sender<(usize, Vec<u32>)>,
 }
+
+/// Masks that take less together are computed where they are waited for. On a machine whose cores all compute the step, a
+/// thread waits longer for one, and the step for the thread.
+const ALONE_MAX: Duration = Duration::from_micros(200);
+/// Of a mask in the mean: one slow one of a thousand is no reason to wake threads.
+const MEAN_WEIGHT: u64 = 64;
 
 /// Beside the scheduler's thread, which computes masks while it waits for some.
 const THREADS_MAX: usize = 4;
@@ -55,13 +75,25 @@ impl MaskJob {
     /// No token is allowed where the grammar fails; [`super::GrammarState::why_none`] then says why.
     pub(super) fn run(&self) -> Vec<u32> {
         let vocabulary = self.grammar.vocabulary();
-        let mut words = match self.matcher.lock().compute_mask_or_eos() {
-            Ok(mask) => vocabulary.words_of(mask.as_slice()),
-            Err(_) => vocabulary.words_of(&[]),
+        let mut words = match self.mask() {
+            Some(mask) => vocabulary.words_of(mask.as_slice()),
+            None => vocabulary.words_of(&[]),
         };
         self.grammar.note_size();
         withhold(&mut words, &self.withheld);
         words
+    }
+
+    fn mask(&self) -> Option<SimpleVob> {
+        let mut matcher = self.matcher.lock();
+        if self.ahead.is_empty() {
+            return matcher.compute_mask_or_eos().ok();
+        }
+        // Not every grammar takes tokens back.
+        let mut ahead = matcher.clone();
+        drop(matcher);
+        ahead.consume_tokens(&self.ahead).ok()?;
+        ahead.compute_mask_or_eos().ok()
     }
 }
 
@@ -100,8 +132,8 @@ impl Masks {
             return Vec::new();
         };
         // Those that the threads have not begun.
-        while let Ok(task) = parts.workers.tasks_rx.try_recv() {
-            parts.workers.run(task);
+        while let Ok(task) = parts.tasks_rx.try_recv() {
+            task.run(&parts.times);
         }
         let mut all = vec![0; self.words_len()];
         // A mask whose thread failed allows nothing.
@@ -122,7 +154,10 @@ impl MaskWorkers {
             started: Arc::new(Once::new()),
             tasks_tx,
             tasks_rx,
-            seconds,
+            times: Times {
+                seconds,
+                mean_ns: Arc::default(),
+            },
         }
     }
 
@@ -131,13 +166,18 @@ impl MaskWorkers {
         let Some(first) = jobs.first() else {
             return Masks::default();
         };
-        self.started.call_once(|| self.start());
         let (len, words) = (jobs.len(), first.grammar.vocabulary().mask_words());
         let (done_tx, done_rx) = crossbeam_channel::bounded(len);
+        let (tasks_tx, tasks_rx) = if self.times.of(len) <= ALONE_MAX {
+            crossbeam_channel::bounded(len)
+        } else {
+            self.started.call_once(|| self.start());
+            (self.tasks_tx.clone(), self.tasks_rx.clone())
+        };
         for (place, job) in jobs.into_iter().enumerate() {
             let done_tx = done_tx.clone();
             // The other end is ours.
-            let _ = self.tasks_tx.send(Task {
+            let _ = tasks_tx.send(Task {
                 job,
                 place,
                 done_tx,
@@ -146,7 +186,8 @@ impl MaskWorkers {
         Masks {
             len,
             parts: Some(Parts {
-                workers: self.clone(),
+                times: self.times.clone(),
+                tasks_rx,
                 done_rx,
                 words,
             }),
@@ -156,27 +197,42 @@ impl MaskWorkers {
     fn start(&self) {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..cores.saturating_sub(1).clamp(1, THREADS_MAX) {
-            let (tasks_rx, seconds) = (self.tasks_rx.clone(), self.seconds.clone());
+            let (tasks_rx, times) = (self.tasks_rx.clone(), self.times.clone());
             let thread = std::thread::Builder::new().name("pd-masks".to_owned());
-            let spawned = thread.spawn(move || tasks_rx.iter().for_each(|task| task.run(&seconds)));
+            let spawned = thread.spawn(move || tasks_rx.iter().for_each(|task| task.run(&times)));
             if let Err(error) = spawned {
                 tracing::warn!(%error, "cannot start a thread for masks; the scheduler's computes them");
             }
         }
     }
+}
 
-    fn run(&self, task: Task) {
-        task.run(&self.seconds);
+// === impl Times ===
+
+impl Times {
+    /// How long `len` masks take one after another.
+    fn of(&self, len: usize) -> Duration {
+        let mean = Duration::from_nanos(self.mean_ns.load(Ordering::Relaxed));
+        mean.saturating_mul(u32::try_from(len).unwrap_or(u32::MAX))
+    }
+
+    fn observe(&self, took: Duration) {
+        self.seconds.observe(took.as_secs_f64());
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        // Of two threads that observe at once one may be lost.
+        let mean = self.mean_ns.load(Ordering::Relaxed);
+        let mean = mean - mean / MEAN_WEIGHT + took / MEAN_WEIGHT;
+        self.mean_ns.store(mean, Ordering::Relaxed);
     }
 }
 
 // === impl Task ===
 
 impl Task {
-    fn run(self, seconds: &Histogram) {
+    fn run(self, times: &Times) {
         let began = Instant::now();
         let words = self.job.run();
-        seconds.observe(began.elapsed().as_secs_f64());
+        times.observe(began.elapsed());
         // The step may have been given up.
         let _ = self.done_tx.send((self.place, words));
     }

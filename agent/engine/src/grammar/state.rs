@@ -51,14 +51,33 @@ impl GrammarState {
         })
     }
 
-    /// What computes the mask of the next token. Of what the grammar allows, ids that are `withheld` are left out, unless
-    /// nothing else is left.
-    pub(crate) fn mask_job(&self, withheld: Vec<u32>) -> MaskJob {
+    /// What computes the mask of the token after `ahead`, which the grammar allows. Of what it allows next, ids that are
+    /// `withheld` are left out, unless nothing else is left.
+    pub(crate) fn mask_job(&self, ahead: &[u32], withheld: Vec<u32>) -> MaskJob {
         MaskJob {
             grammar: self.grammar.clone(),
             matcher: self.matcher.clone(),
+            ahead: ahead.to_vec(),
             withheld,
         }
+    }
+
+    /// Up to `max` tokens that must come next.
+    pub(crate) fn forced(&self, max: usize) -> Vec<u32> {
+        if max == 0 {
+            return Vec::new();
+        }
+        let mut tokens = self.matcher.lock().compute_ff_tokens();
+        tokens.truncate(max);
+        tokens
+    }
+
+    /// How many of `drafts` the grammar allows, one after another. None behind an end.
+    pub(crate) fn allowed(&self, drafts: &[u32]) -> usize {
+        let vocabulary = self.grammar.vocabulary();
+        let ends = drafts.iter().position(|token| !vocabulary.is_text(*token));
+        let drafts = &drafts[..ends.unwrap_or(drafts.len())];
+        self.matcher.lock().validate_tokens(drafts).unwrap_or(0)
     }
 
     /// Why no token could be drawn.

@@ -1,5 +1,7 @@
 //! Sources of clients: what they allow, why they are refused, and that none takes long or much.
 
+mod jumps;
+
 use super::*;
 use crate::info::EngineInfo;
 use crate::metrics::EngineMetrics;
@@ -66,7 +68,7 @@ pub(super) fn tokens(text: &str) -> Vec<u32> {
 pub(super) fn has_tokens(grammar: &Grammar, tokens: &[u32]) -> bool {
     let state = GrammarState::new(grammar.clone());
     let taken = tokens.iter().all(|token| {
-        let words = state.mask_job(Vec::new()).run();
+        let words = state.mask_job(&[], Vec::new()).run();
         let is_allowed = words[*token as usize / 32] >> (token % 32) & 1 == 1;
         assert_eq!(
             is_allowed,
@@ -95,7 +97,7 @@ fn allowed_after(state: &GrammarState, text: &str, withheld: &[u32]) -> Vec<u32>
     for token in TOKENIZER.encode(text, false).expect("plain text") {
         assert_eq!(state.take(token), None, "{text}");
     }
-    let words = state.mask_job(withheld.to_vec()).run();
+    let words = state.mask_job(&[], withheld.to_vec()).run();
     let is_set = |id: &u32| words[*id as usize / 32] >> (id % 32) & 1 == 1;
     (0..VOCAB.next_multiple_of(32)).filter(is_set).collect()
 }
@@ -276,7 +278,7 @@ pub(super) fn assert_bounded(grammars: &Grammars, what: &str, source: GrammarSou
         Ok(grammar) => {
             let state = GrammarState::new(grammar);
             for _ in 0..8 {
-                let words = state.mask_job(Vec::new()).run();
+                let words = state.mask_job(&[], Vec::new()).run();
                 let first = (0..VOCAB).find(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1);
                 if first.is_none_or(|first| state.take(first).is_some()) {
                     break;

@@ -3,7 +3,7 @@
 use crate::text::Tokenizer;
 use llguidance::ParserFactory;
 use llguidance::api::ParserLimits;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use pd_compute::mask_words;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::sync::Arc;
@@ -17,6 +17,15 @@ pub(super) struct Vocabulary {
     /// Tokens of the model, which may be more than the tokenizer's; those are never allowed.
     size: usize,
 }
+
+/// Cuts text that a grammar forces as the model has learned it: the grammar then allows the first of these tokens alone.
+struct Cutter {
+    trie: TokTrie,
+    tokenizer: Arc<Tokenizer>,
+}
+
+/// Bytes of forced text that the tokenizer cuts. What is behind them is cut when it is next.
+const CUT_BYTES: usize = 256;
 
 /// Longest token that grammars allow, in bytes: as deep as the trie may be, with the mark of special tokens.
 const TOKEN_BYTES_MAX: usize = 1000;
@@ -42,13 +51,20 @@ impl Vocabulary {
     ///
     /// # Panics
     /// If there is no end id, or one is beyond the vocabulary.
-    pub(super) fn new(tokenizer: &Tokenizer, size: u32, end_ids: &[u32]) -> Result<Self, String> {
+    pub(super) fn new(
+        tokenizer: &Arc<Tokenizer>,
+        size: u32,
+        end_ids: &[u32],
+    ) -> Result<Self, String> {
         let words: Vec<_> = (0..size)
             .map(|id| bytes_of(tokenizer, id, end_ids))
             .collect();
         let first_end = *end_ids.first().expect("grammars are refused without one");
         let trie = TokTrie::from(&TokRxInfo::new(size, first_end), &words);
-        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(end_ids)));
+        let env: TokEnv = Arc::new(Cutter {
+            trie: trie.with_eos_tokens(end_ids),
+            tokenizer: tokenizer.clone(),
+        });
         let factory = ParserFactory::new_simple(&env);
         let mut factory = factory.map_err(|error| error.to_string())?;
         factory.quiet();
@@ -70,6 +86,11 @@ impl Vocabulary {
 
     pub(super) fn is_end(&self, token: u32) -> bool {
         self.end_ids.contains(&token)
+    }
+
+    /// Whether `token` is one of the model's, and no end.
+    pub(super) fn is_text(&self, token: u32) -> bool {
+        (token as usize) < self.size && !self.is_end(token)
     }
 
     /// Where the first special token is named in `text`, or its end; its id and the length of its name, if there is one.
@@ -97,6 +118,48 @@ impl Vocabulary {
             *last &= (1 << rest) - 1;
         }
         words
+    }
+}
+
+// === impl Cutter ===
+
+impl Cutter {
+    /// As the tokenizer cuts a text that begins with `text`; none if its tokens have other bytes, such as a space in front, or
+    /// those of a special token of that name.
+    fn cut(&self, text: &[u8]) -> Option<Vec<u32>> {
+        let text = std::str::from_utf8(text).ok()?;
+        let tokens = self.tokenizer.encode(text, false).ok()?;
+        let is_known = |token: &u32| (*token as usize) < self.trie.vocab_size();
+        let is_same =
+            tokens.iter().all(is_known) && self.trie.decode_raw(&tokens) == text.as_bytes();
+        is_same.then_some(tokens)
+    }
+}
+
+impl TokenizerEnv for Cutter {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, text: &[u8]) -> Vec<u32> {
+        let len = match text.get(..CUT_BYTES) {
+            Some(first) => first
+                .utf8_chunks()
+                .next()
+                .map_or(0, |chunk| chunk.valid().len()),
+            None => text.len(),
+        };
+        let (first, rest) = text.split_at(len);
+        let mut tokens = self
+            .cut(first)
+            .unwrap_or_else(|| self.trie.greedy_tokenize(first));
+        tokens.extend(self.trie.greedy_tokenize(rest));
+        tokens
+    }
+
+    /// So that it is asked what is forced.
+    fn tokenize_is_canonical(&self) -> bool {
+        true
     }
 }
 

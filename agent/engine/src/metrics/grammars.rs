@@ -12,6 +12,8 @@ pub(crate) struct GrammarMetrics {
     pub(crate) timeouts: IntCounter,
     pub(crate) seconds: Histogram,
     pub(crate) mask_seconds: Histogram,
+    pub(crate) jump_tokens: IntCounter,
+    pub(crate) jump_accepted_tokens: IntCounter,
 }
 
 /// 10 µs doubling to 5 s.
@@ -48,6 +50,14 @@ impl GrammarMetrics {
             ),
             seconds: histogram("grammar_compilation_time_seconds", "Compiling a grammar"),
             mask_seconds: histogram("grammar_mask_time_seconds", "The mask of one token"),
+            jump_tokens: counter(
+                "grammar_jump_tokens_total",
+                "Tokens of text that grammars forced, computed together with the token before",
+            ),
+            jump_accepted_tokens: counter(
+                "grammar_jump_accepted_tokens_total",
+                "Of these, the tokens that were drawn",
+            ),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The drafts of a step: of each running request what its own drafter, the draft model or the model's draft layer proposes,
-//! as far as there are rows, pages and state slots left.
+//! The drafts of a step: of each running request what its grammar forces, or else what its own drafter, the draft model or the
+//! model's draft layer proposes, as far as there are rows, pages and state slots left.
 
 use super::snapshots;
 use crate::active::Active;
@@ -20,16 +20,36 @@ pub(super) fn drafts(
     if resources.row_cost.wants_step_of(num_reqs) {
         return vec![Vec::new(); num_reqs];
     }
+    let going_on = reqs.iter_mut().filter(|active| active.goes_on());
+    let jumps: Vec<_> = going_on
+        .map(|active| {
+            let drafts = jump(&mut resources.cache, active, rows);
+            rows -= drafts.len();
+            drafts
+        })
+        .collect();
     if resources.draft_model.is_some() || resources.draft_layer.is_some() {
-        return of_all(reqs, resources, rows);
+        return of_all(reqs, jumps, resources, rows);
     }
     let going_on = reqs.iter_mut().filter(|active| active.goes_on());
-    let own = going_on.map(|active| {
+    let own = going_on.zip(jumps).map(|(active, jump)| {
+        if !jump.is_empty() {
+            return jump;
+        }
         let drafts = own(&mut resources.cache, active, rows);
         rows -= drafts.len();
         drafts
     });
     own.collect()
+}
+
+fn jump(cache: &mut KvCache, active: &mut Active, max: usize) -> Vec<u32> {
+    if active.drawing() > 0 {
+        return Vec::new();
+    }
+    let mut drafts = active.req.jump(max);
+    drafts.truncate(room(cache, active, drafts.len()));
+    drafts
 }
 
 fn own(cache: &mut KvCache, active: &mut Active, max: usize) -> Vec<u32> {
@@ -55,8 +75,13 @@ fn room(cache: &mut KvCache, active: &mut Active, drafts: usize) -> usize {
     with_slots
 }
 
-/// What a draft model or a draft layer proposes, for all requests at once.
-fn of_all(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> Vec<Vec<u32>> {
+/// `jumps`, and of the requests without one what a draft model or a draft layer proposes, for all at once.
+fn of_all(
+    reqs: &mut [Active],
+    jumps: Vec<Vec<u32>>,
+    resources: &mut Resources,
+    mut rows: usize,
+) -> Vec<Vec<u32>> {
     // What a draft layer made of the last entries is there between steps.
     let last = resources.is_idle().then(|| resources.step.last());
     let Resources {
@@ -69,10 +94,12 @@ fn of_all(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> Ve
     } = resources;
     let going_on = reqs.iter_mut().filter(|active| active.goes_on());
     let wanted: Vec<_> = going_on
-        .map(|active| {
+        .zip(&jumps)
+        .map(|(active, jump)| {
             let is_there = |entry: &&LastEntry| last.is_some_and(|last| entry.is_there(last));
             let entry = active.req.last_entry().filter(is_there);
             let max = match active.drawing() {
+                0 if !jump.is_empty() => 0,
                 0 if draft_layer.is_none() || entry.is_some() => active.req.drafts_wanted(rows),
                 _ => 0,
             };
@@ -96,7 +123,7 @@ fn of_all(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> Ve
         (None, Some(model)) => model.draft(wanted, req_to_token),
         (None, None) => Ok(vec![Vec::new(); num_reqs]),
     };
-    let drafts = match drafted {
+    let mut drafts = match drafted {
         Ok(drafts) => drafts,
         Err(error) => {
             tracing::error!(%error, "a step of drafts failed; this step has none");
@@ -109,8 +136,15 @@ fn of_all(reqs: &mut [Active], resources: &mut Resources, mut rows: usize) -> Ve
         row_cost.observe_drafts(drafts.iter().map(Vec::len).sum(), began.elapsed());
     }
     let going_on = reqs.iter_mut().filter(|active| active.goes_on());
-    for (active, drafts) in going_on.zip(&drafts) {
+    for ((active, drafts), jump) in going_on.zip(&mut drafts).zip(jumps) {
+        if jump.is_empty() {
+            active.req.keep_allowed(drafts);
+        } else {
+            *drafts = jump;
+        }
         let len = active.len() + drafts.len();
+        // A draft model computed those that the grammar refused.
+        active.draft_len = active.draft_len.min(len);
         cache.give_back(&mut active.kv, len, drafts.len());
     }
     drafts

@@ -2,7 +2,6 @@
 //! [`ChainStepBuilder`] of the model's own draft layer.
 
 use super::lists::{Lists, to_u32};
-use super::sampling::Ahead;
 use super::{Drafting, StepPlan};
 use crate::kvcache::ReqPoolIdx;
 use crate::kvcache::req_to_token::ReqToTokenPool;
@@ -44,7 +43,7 @@ impl DraftStepBuilder {
         let lists = &mut self.lists;
         lists.token_ids.extend(&req.tokens[positions.clone()]);
         if positions.end == req.tokens.len() {
-            lists.draw(req, Ahead::Drafts(&[]));
+            lists.draw_draft(req, &[]);
         }
         lists.push_places(&positions, req_to_token, idx, |_| true);
     }
@@ -62,7 +61,7 @@ impl DraftStepBuilder {
     ) {
         let draft = drafts.last().expect("a draft follows another");
         self.lists.token_ids.push(*draft);
-        self.lists.draw(req, Ahead::Drafts(drafts));
+        self.lists.draw_draft(req, drafts);
         let end = req.tokens.len() + drafts.len();
         self.lists
             .push_places(&(end - 1..end), req_to_token, idx, |_| true);
@@ -121,7 +120,7 @@ impl ChainStepBuilder {
         let lists = &mut self.lists;
         lists.logit_rows.push(to_u32(lists.logit_rows.len()));
         lists.draft_rows.push(to_u32(row));
-        lists.sampling.push_sample(req, Ahead::Drafts(drafts), 0);
+        lists.sampling.push_draft(req, drafts);
     }
 
     /// The step, if it draws anything.

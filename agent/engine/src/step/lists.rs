@@ -1,6 +1,6 @@
 //! `Lists`: what the rows of a step consist of, list by list, until they are packed into a plan.
 
-use super::sampling::{Ahead, SamplingRows};
+use super::sampling::SamplingRows;
 use super::{Places, StepPlan, StepShape};
 use crate::kvcache::ReqPoolIdx;
 use crate::kvcache::pool::ReqKv;
@@ -96,10 +96,10 @@ impl Lists {
         self.logit_rows.is_empty() && self.token_ids.is_empty()
     }
 
-    /// The last token so far draws the one after it, of which nothing but the token is of use.
-    pub(super) fn draw(&mut self, req: &Req, ahead: Ahead<'_>) {
+    /// The last token so far, which is behind `drafts`, draws the draft after them.
+    pub(super) fn draw_draft(&mut self, req: &Req, drafts: &[u32]) {
         self.logit_rows.push(to_u32(self.token_ids.len() - 1));
-        self.sampling.push_sample(req, ahead, 0);
+        self.sampling.push_draft(req, drafts);
     }
 
     /// The tokens after those at `positions`; from the first that is not known they are outputs, one after another, from

@@ -26,6 +26,18 @@ pub(crate) enum Ahead<'a> {
     Drafts(&'a [u32]),
 }
 
+// === impl Ahead ===
+
+impl<'a> Ahead<'a> {
+    /// How many, and those that are known.
+    fn parts(self) -> (usize, &'a [u32]) {
+        match self {
+            Self::Unknown(len) => (len, &[]),
+            Self::Drafts(drafts) => (drafts.len(), drafts),
+        }
+    }
+}
+
 // === impl SamplingRows ===
 
 impl SamplingRows {
@@ -38,11 +50,26 @@ impl SamplingRows {
     }
 
     /// A row that samples the token after `req.tokens` and those ahead of them, and reports the `top_n` likeliest.
+    ///
+    /// # Panics
+    /// If the request has a grammar and tokens ahead are not known.
     pub(crate) fn push_sample(&mut self, req: &Req, ahead: Ahead<'_>, top_n: u32) {
-        let (ahead, drafts) = match ahead {
-            Ahead::Unknown(len) => (len, [].as_slice()),
-            Ahead::Drafts(drafts) => (drafts.len(), drafts),
-        };
+        let (len, drafts) = ahead.parts();
+        let mask = req.mask_job(drafts).map(|job| {
+            assert_eq!(len, drafts.len(), "a mask follows from known tokens");
+            self.masks.push(job);
+            index(self.masks.len() - 1)
+        });
+        self.push_drawn(req, ahead, top_n, mask);
+    }
+
+    /// A row that draws a draft after `req.tokens` and `drafts`, by no grammar.
+    pub(crate) fn push_draft(&mut self, req: &Req, drafts: &[u32]) {
+        self.push_drawn(req, Ahead::Drafts(drafts), 0, None);
+    }
+
+    fn push_drawn(&mut self, req: &Req, ahead: Ahead<'_>, top_n: u32, mask: Option<u32>) {
+        let (ahead, drafts) = ahead.parts();
         let counts_begin = index(self.token_counts.len());
         let counts = req.penalties.token_counts(drafts);
         self.token_counts.extend(counts);
@@ -51,21 +78,13 @@ impl SamplingRows {
         let biases = params.logit_bias.iter();
         self.logit_bias
             .extend(biases.map(|&(token, bias)| LogitBias { token, bias }));
-        let mask = match req.mask_job() {
-            Some(job) => {
-                assert_eq!(ahead, 0, "a mask follows from known tokens");
-                self.masks.push(job);
-                index(self.masks.len() - 1)
-            }
-            None => {
-                let banned = req.stop.banned(req.output_len() + ahead);
-                self.logit_bias.extend(banned.map(|token| LogitBias {
-                    token,
-                    bias: f32::NEG_INFINITY,
-                }));
-                NO_MASK
-            }
-        };
+        if mask.is_none() {
+            let banned = req.stop.banned(req.output_len() + ahead);
+            self.logit_bias.extend(banned.map(|token| LogitBias {
+                token,
+                bias: f32::NEG_INFINITY,
+            }));
+        }
         let mut row = SamplingRow {
             temperature: params.temperature,
             top_k: u32::try_from(params.top_k).unwrap_or(0),
@@ -81,7 +100,7 @@ impl SamplingRows {
             counts_end: index(self.token_counts.len()),
             bias_begin,
             bias_end: index(self.logit_bias.len()),
-            mask,
+            mask: mask.unwrap_or(NO_MASK),
             ..SamplingRow::greedy()
         };
         row.set_seed(req.seed);

@@ -1,12 +1,13 @@
 //! Answers by grammars: each is what its grammar says, and what the request would have got alone, in any batch, over any
 //! transport, after a retraction, with drafts or without.
 
+mod jumps;
 mod pairs;
 mod schemas;
 
+use crate::harness::start;
 use crate::harness::{Answer, LLAMA, QWEN3_5, assert_nothing_held, assert_same, collect, generate};
 use crate::harness::{find_metric, metric, mk_config, mk_prompt, mk_request, mk_unpenalised};
-use crate::harness::{mk_repeating, ngram, start};
 use pd_engine::engine::{EngineConfig, EngineHandle, FinishReason, GenerateRequest};
 use pd_engine::engine::{StopMatch, SubmitError};
 use pd_engine::grammar::{Grammar, GrammarSource};
@@ -50,6 +51,7 @@ fn alone_by(source: &GrammarSource, request: &GenerateRequest) -> Answer {
         chunked_prefill_size: None,
         page_size: 1,
         overlap_schedule: Some(false),
+        jump_forward: false,
         ..mk_config(LLAMA)
     });
     generate(&engine, by(&engine, source, request))
@@ -210,22 +212,6 @@ proptest! {
         }
         assert_nothing_held(&engine);
     }
-}
-
-#[test]
-fn drafts_change_no_token_of_a_grammar_nor_of_its_neighbours() {
-    let engine = start(EngineConfig {
-        speculative: ngram(4),
-        ..mk_config(LLAMA)
-    });
-    let request = mk_free(5, 60);
-    let mate = mk_repeating(mk_request(&mk_prompt(4, 30), 60));
-    let expected = (alone_by(&people(), &request), crate::harness::alone(&mate));
-    let mate = engine.submit(mate).expect("a valid request");
-    let answer = generate(&engine, by(&engine, &people(), &request));
-    assert_same(&answer, &expected.0);
-    assert_same(&collect(mate), &expected.1);
-    assert!(metric(&engine, "pdserve_spec_accepted_tokens_total") > 0.5);
 }
 
 #[test]

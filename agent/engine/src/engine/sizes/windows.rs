@@ -1,6 +1,6 @@
 //! How the pool's memory is divided between the full space and the window space.
 
-use super::{check_flag, draft_rows, keeps_prefixes, pre_alloc_size};
+use super::{check_flag, draft_slots, keeps_prefixes, pre_alloc_size};
 use crate::engine::StartError;
 use crate::engine::config::{DisaggregationMode, EngineConfig};
 use crate::kvcache::spaces::{PerSpace, Spaces};
@@ -132,7 +132,7 @@ impl Use {
             } else {
                 0
             },
-            drafts: draft_rows(config),
+            drafts: draft_slots(config),
         }
     }
 
