@@ -45,23 +45,49 @@ impl KeyPlaces {
     pub(super) unsafe fn transpose_keys<V: Sixteen>(&self, layer: &KvLayer, out: &mut [f32]) {
         assert!(out.len() >= layer.head_dim.next_multiple_of(LANES) * ATTN_BLOCK_LEN);
         for first_key in (0..ATTN_BLOCK_LEN).step_by(LANES) {
+            let is_read = self.within(first_key) == (first_key..first_key + LANES);
             for first_dim in (0..layer.head_dim).step_by(LANES) {
                 let dims = LANES.min(layer.head_dim - first_dim);
                 // SAFETY: the instruction set by the caller; the places are written slots of the
                 // region; `out` has a row for every padded dimension.
                 unsafe {
-                    let mut rows = [V::splat(0.0); LANES];
-                    let keys = self.within(first_key);
-                    let rows_of_keys = rows[keys.start - first_key..].iter_mut();
-                    for (row, at) in rows_of_keys.zip(&self.at[keys]) {
-                        *row = load::<V>(layer, 0, at + first_dim, dims);
-                    }
+                    let rows = if is_read && dims == LANES {
+                        let at = self.at[first_key..].as_ptr();
+                        load_sixteen::<V>(layer, at, first_dim)
+                    } else {
+                        self.load_some::<V>(layer, first_key, first_dim, dims)
+                    };
                     let columns = V::transpose(rows);
+                    let out = out.as_mut_ptr().add(first_dim * ATTN_BLOCK_LEN + first_key);
                     for (d, column) in columns.into_iter().enumerate() {
-                        column.store(&raw mut out[(first_dim + d) * ATTN_BLOCK_LEN + first_key]);
+                        column.store(out.add(d * ATTN_BLOCK_LEN));
                     }
                 }
             }
+        }
+    }
+
+    /// Sixteen keys, or those of them that are read.
+    ///
+    /// # Safety
+    /// As [`load`].
+    #[inline(always)]
+    unsafe fn load_some<V: Sixteen>(
+        &self,
+        layer: &KvLayer,
+        first_key: usize,
+        first_dim: usize,
+        dims: usize,
+    ) -> [V; LANES] {
+        // SAFETY: the caller's.
+        unsafe {
+            let mut rows = [V::splat(0.0); LANES];
+            let keys = self.within(first_key);
+            let rows_of_keys = rows[keys.start - first_key..].iter_mut();
+            for (row, at) in rows_of_keys.zip(&self.at[keys]) {
+                *row = load::<V>(layer, 0, at + first_dim, dims);
+            }
+            rows
         }
     }
 
@@ -85,33 +111,110 @@ impl KeyPlaces {
     ) -> [*const f32; ATTN_BLOCK_LEN] {
         let (layer, value_dim) = (&op.layer, op.value_dim);
         let dim = value_dim.next_multiple_of(LANES);
-        // A value that is a part of its key has the key's scale.
-        let kv = usize::from(op.to_value > 0);
         let mut values = [std::ptr::null(); ATTN_BLOCK_LEN];
-        let keys = self.keys.clone();
-        let placed = values[keys.clone()].iter_mut().zip(&self.at[keys.clone()]);
-        for ((value, at), key) in placed.zip(keys) {
-            let at = at + op.to_value;
+        let is_whole = dim == value_dim;
+        // SAFETY: the instruction set by the caller; the places are written slots of the region.
+        unsafe {
             match &layer.region {
-                Region::F32(region) if dim == value_dim => {
-                    // SAFETY: the place is a written slot of the region.
-                    *value = unsafe { region.as_ptr().add(at) };
+                Region::F32(region) if is_whole => {
+                    for key in self.keys.clone() {
+                        values[key] = region.as_ptr().add(self.at[key] + op.to_value);
+                    }
+                }
+                Region::F16(region) if is_whole => {
+                    let from = region.as_ptr().add(op.to_value);
+                    self.widen::<V>(dim, out, &mut values, |at| V::load_f16(from.add(at)));
+                }
+                Region::BF16(region) if is_whole => {
+                    let from = region.as_ptr().add(op.to_value);
+                    self.widen::<V>(dim, out, &mut values, |at| V::load_bf16(from.add(at)));
                 }
                 Region::F32(_) | Region::F16(_) | Region::BF16(_) | Region::F8E4M3(_) => {
-                    let row = &mut out[key * dim..(key + 1) * dim];
-                    for (v, chunk) in row.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                        let dims = LANES.min(value_dim - v * LANES);
-                        // SAFETY: the instruction set by the caller; a written slot.
-                        unsafe {
+                    // A value that is a part of its key has the key's scale.
+                    let kv = usize::from(op.to_value > 0);
+                    for key in self.keys.clone() {
+                        let at = self.at[key] + op.to_value;
+                        let row = &mut out[key * dim..(key + 1) * dim];
+                        for (v, chunk) in row.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                            let dims = LANES.min(value_dim - v * LANES);
                             load::<V>(layer, kv, at + v * LANES, dims).store(chunk.as_mut_ptr());
                         }
+                        values[key] = row.as_ptr();
                     }
-                    *value = row.as_ptr();
                 }
             }
         }
         values
     }
+
+    /// Writes rows of `dim` elements, whole vectors, to `out`; `load` yields the vector that begins at a place.
+    ///
+    /// # Safety
+    /// As [`load`], for every vector.
+    #[inline(always)]
+    unsafe fn widen<V: Sixteen>(
+        &self,
+        dim: usize,
+        out: &mut [f32],
+        values: &mut [*const f32; ATTN_BLOCK_LEN],
+        load: impl Fn(usize) -> V,
+    ) {
+        assert!(out.len() >= ATTN_BLOCK_LEN * dim);
+        for key in self.keys.clone() {
+            // SAFETY: the caller's; `out` has a row for every key.
+            unsafe {
+                let row = out.as_mut_ptr().add(key * dim);
+                for first in (0..dim).step_by(LANES) {
+                    load(self.at[key] + first).store(row.add(first));
+                }
+                values[key] = row;
+            }
+        }
+    }
+}
+
+/// A whole vector of each of sixteen keys, which begin at `at`, from `first_dim` on.
+///
+/// # Safety
+/// As [`load`].
+#[inline(always)]
+#[allow(
+    clippy::needless_range_loop,
+    reason = "a closure or an iterator over vectors may be compiled without their instructions"
+)]
+unsafe fn load_sixteen<V: Sixteen>(
+    layer: &KvLayer,
+    at: *const usize,
+    first_dim: usize,
+) -> [V; LANES] {
+    let mut rows;
+    // SAFETY: the caller's.
+    unsafe {
+        rows = [V::splat(0.0); LANES];
+        match &layer.region {
+            Region::F32(region) => {
+                for i in 0..LANES {
+                    rows[i] = V::load(region.as_ptr().add(*at.add(i) + first_dim));
+                }
+            }
+            Region::F16(region) => {
+                for i in 0..LANES {
+                    rows[i] = V::load_f16(region.as_ptr().add(*at.add(i) + first_dim));
+                }
+            }
+            Region::BF16(region) => {
+                for i in 0..LANES {
+                    rows[i] = V::load_bf16(region.as_ptr().add(*at.add(i) + first_dim));
+                }
+            }
+            Region::F8E4M3(_) => {
+                for i in 0..LANES {
+                    rows[i] = load::<V>(layer, 0, *at.add(i) + first_dim, LANES);
+                }
+            }
+        }
+    }
+    rows
 }
 
 /// `dims` elements of a K (`kv` 0) or a V (`kv` 1) of the region from `at`, the other lanes zero.
