@@ -269,7 +269,8 @@ impl DecodeSide {
         let layout = &self.shared.config.kv.layout;
         let (pages, row) = (&offer.page_indices, offer.metadata_buffer_index);
         let checked = items::check_pages(layout, pages)
-            .and_then(|()| items::check_states(layout, &offer.state_indices, pages.len()))
+            .and_then(|()| items::request_pages(layout, offer.decode_prefix_len, pages.len()))
+            .and_then(|pages| items::check_states(layout, &offer.state_indices, pages))
             .and_then(|()| {
                 let cleared = self.shared.config.kv.metadata.clear_row(row);
                 cleared.map_err(|error| error.to_string())

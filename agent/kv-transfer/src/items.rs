@@ -20,6 +20,27 @@ pub(crate) fn check_row(layout: &KvLayout, metadata_buffer_index: u32) -> Result
     ))
 }
 
+/// Pages of a request whose first `decode_prefix_len` tokens decode has, and for the rest of which it offers `offered`
+/// pages.
+pub(crate) fn request_pages(
+    layout: &KvLayout,
+    decode_prefix_len: u32,
+    offered: usize,
+) -> Result<usize, String> {
+    let page_size = layout.page_size;
+    if !decode_prefix_len.is_multiple_of(page_size) {
+        return Err(format!(
+            "what follows {decode_prefix_len} tokens where pages have {page_size}"
+        ));
+    }
+    if decode_prefix_len > 0 && offered == 0 {
+        return Err(format!(
+            "no page behind {decode_prefix_len} tokens; the last page comes in any case"
+        ));
+    }
+    Ok((decode_prefix_len / page_size) as usize + offered)
+}
+
 /// Items of each state of a request of `pages` pages.
 pub(crate) fn check_states(
     layout: &KvLayout,

@@ -98,6 +98,11 @@ impl TransferMetrics {
         self.0.series.registrations_refused.inc();
     }
 
+    /// Decode had so many bytes of a room that has been sent.
+    pub(crate) fn skipped(&self, bytes: u64) {
+        self.0.series.skipped_bytes.inc_by(bytes);
+    }
+
     pub(crate) fn fences(&self) -> &FenceMetrics {
         &self.0.series.fences
     }

@@ -48,13 +48,32 @@ impl KvReceiver {
         metadata_buffer_index: u32,
         state_indices: &[Vec<u32>],
     ) {
+        self.init_behind(0, page_indices, metadata_buffer_index, state_indices);
+    }
+
+    /// As [`Self::init`], where this side has the KV of the first `decode_prefix_len` tokens: whole pages, and fewer than
+    /// the prompt has. The pages are those behind it. Only for a prefill that [`Self::honours_prefix`].
+    pub fn init_behind(
+        &self,
+        decode_prefix_len: u32,
+        page_indices: &[u32],
+        metadata_buffer_index: u32,
+        state_indices: &[Vec<u32>],
+    ) {
         let offer = OfferedMemory {
             room: self.room.id,
+            decode_prefix_len,
             page_indices: page_indices.to_vec(),
             metadata_buffer_index,
             state_indices: state_indices.to_vec(),
         };
         self.side.init(&self.room, offer);
+    }
+
+    /// Whether every prefill rank of the room leaves out what [`Self::init_behind`] says is here. Known with
+    /// `WaitingForInput`.
+    pub fn honours_prefix(&self) -> bool {
+        self.room.state.lock().honours_prefix()
     }
 
     pub fn poll(&self) -> KvPoll {

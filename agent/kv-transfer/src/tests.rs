@@ -9,6 +9,7 @@ pub(crate) mod heap_device;
 mod neighbours;
 mod observation;
 mod peers;
+mod prefixes;
 mod rails;
 mod small_rooms;
 mod strangers;

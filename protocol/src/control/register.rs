@@ -44,6 +44,9 @@ pub struct RegisterAck {
     /// Prefill has NICs to write over RDMA with, and is willing to.
     #[serde(default)]
     pub rdma: bool,
+    /// Prefill sends nothing of what a `TransferInfo` counts in its `decode_prefix_len`.
+    #[serde(default)]
+    pub honours_prefix: bool,
     /// Why the registration is refused; then nothing else here counts.
     #[serde(default)]
     pub refused: Option<String>,

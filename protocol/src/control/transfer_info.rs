@@ -14,13 +14,14 @@ pub struct TransferInfo {
     pub metadata_buffer_index: u32,
     /// How many decode ranks prefill must hear of before it starts.
     pub required_dst_info_num: u32,
-    /// Tokens that decode has already, so that their pages are not listed.
+    /// Tokens that decode has already: whole pages, and fewer than the prompt has. Their pages are not listed; to a prefill
+    /// that does not say `honours_prefix`, 0.
     #[serde(default)]
     pub decode_prefix_len: u32,
     /// This rank needs nothing from that one; it only counts.
     #[serde(default)]
     pub is_dummy: bool,
-    /// Pages to fill, in the request's order; a binary frame of its own.
+    /// Pages to fill behind that prefix, in the request's order; a binary frame of its own.
     #[serde(skip)]
     pub page_indices: Vec<u32>,
     /// Items to fill of each state of the layout; a binary frame each.

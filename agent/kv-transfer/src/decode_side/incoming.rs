@@ -108,7 +108,8 @@ impl DecodeSide {
                 state_indices: offer.state_indices.as_slice().into(),
                 metadata_buffer_index: offer.metadata_buffer_index,
             });
-            let request_pages = offer.page_indices.len();
+            let prefix_pages = offer.decode_prefix_len / self.shared.config.kv.layout.page_size;
+            let request_pages = prefix_pages as usize + offer.page_indices.len();
             let found = pages.map(|pages| (peer, pages.to_vec(), tail, request_pages));
             state.start();
             found

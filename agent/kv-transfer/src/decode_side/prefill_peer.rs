@@ -46,6 +46,8 @@ pub(crate) struct PrefillPeer {
     /// The process that took the registration, where peers have a key: all of the session comes from it.
     pub(crate) process: Option<PeerId>,
     pub(crate) layout: KvLayout,
+    /// It sends nothing of a prefix that decode has.
+    pub(crate) honours_prefix: bool,
     pub(crate) plan: TransferPlan,
     /// It has begun to send: the KV transfer path works.
     pub(crate) proven: AtomicBool,
@@ -107,6 +109,7 @@ pub(crate) async fn connect(
         inbound,
         process,
         plan,
+        honours_prefix: ack.honours_prefix,
         layout: ack.layout,
         proven: AtomicBool::new(false),
     });

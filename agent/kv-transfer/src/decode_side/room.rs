@@ -45,6 +45,8 @@ pub(crate) struct ReceiverState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferedMemory {
     pub room: BootstrapRoom,
+    /// Tokens that are here already; the pages follow them.
+    pub decode_prefix_len: u32,
     pub page_indices: Vec<u32>,
     pub metadata_buffer_index: u32,
     /// Items of each state of the layout.
@@ -175,6 +177,12 @@ impl ReceiverState {
             source.expect(offer.page_indices.len());
         }
         self.sources.push(source);
+    }
+
+    /// Whether all prefill ranks do.
+    pub(crate) fn honours_prefix(&self) -> bool {
+        let mut sources = self.sources.iter();
+        sources.all(|source| source.peer.honours_prefix)
     }
 
     /// Takes the memory that is offered.

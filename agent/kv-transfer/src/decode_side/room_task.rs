@@ -129,9 +129,15 @@ async fn register_with_sources(
 fn open_memory(room: &Arc<ReceiverRoom>) -> Result<(), FailureReason> {
     let state = room.state.lock();
     let offer = state.offer.as_ref();
-    let row = offer
-        .expect("the caller waited for the offer")
-        .metadata_buffer_index;
+    let offer = offer.expect("the caller waited for the offer");
+    if offer.decode_prefix_len > 0 && !state.honours_prefix() {
+        let (id, len) = (room.id, offer.decode_prefix_len);
+        let message = format!(
+            "room {id}: prefill would send the first {len} tokens, too, which were not offered"
+        );
+        return Err(FailureReason::application(message));
+    }
+    let row = offer.metadata_buffer_index;
     for source in state.sources.iter().filter(|source| !source.is_dummy) {
         let writer: Arc<dyn InboundRoom> = room.clone();
         if !source.peer.inbound.expect(row, writer) {
@@ -172,7 +178,7 @@ pub(crate) fn send_infos(room: &ReceiverRoom) -> Result<(), SendError> {
         transport: source.peer.remote.transport,
         metadata_buffer_index: offer.metadata_buffer_index,
         required_dst_info_num: source.required_dst_info_num,
-        decode_prefix_len: 0,
+        decode_prefix_len: offer.decode_prefix_len,
         is_dummy: source.is_dummy,
         page_indices: if source.is_dummy {
             Vec::new()

@@ -24,6 +24,7 @@ pub(super) struct Series {
     pub(super) aborts_answered: IntCounterVec,
     pub(super) rooms_failed: IntCounterVec,
     pub(super) registrations_refused: IntCounter,
+    pub(super) skipped_bytes: IntCounter,
     pub(super) fences: FenceMetrics,
 }
 
@@ -88,6 +89,10 @@ impl Series {
                 "kv_registrations_refused_total",
                 "Prefill: registrations of decode ranks that were refused or left out",
             ))?,
+            skipped_bytes: IntCounter::with_opts(opts(
+                "kv_transfer_skipped_bytes_total",
+                "Prefill: KV bytes of finished rooms that were not sent, because decode had them",
+            ))?,
             fences: FenceMetrics {
                 closed: IntGauge::with_opts(opts(
                     "kv_fences_closed",
@@ -122,6 +127,7 @@ impl Series {
             aborts_answered,
             rooms_failed,
             registrations_refused,
+            skipped_bytes,
             fences: FenceMetrics { closed, release },
         } = self;
         vec![
@@ -138,6 +144,7 @@ impl Series {
             Box::new(aborts_answered.clone()),
             Box::new(rooms_failed.clone()),
             Box::new(registrations_refused.clone()),
+            Box::new(skipped_bytes.clone()),
             Box::new(closed.clone()),
             Box::new(release.clone()),
         ]

@@ -170,6 +170,7 @@ impl PrefillSide {
             shm: self.shm.clone().filter(|_| !is_refused),
             tcp: config.transfer.transport.allows(Transport::Tcp),
             rdma: self.shared.fabric.is_some(),
+            honours_prefix: true,
             refused,
         }
     }
@@ -313,6 +314,7 @@ fn check_offer(peer: &DecodePeer, info: &TransferInfo) -> Result<(), FailureReas
     let (layout, pages) = (&peer.remote.info.layout, &info.page_indices);
     items::check_pages(layout, pages)
         .and_then(|()| items::check_row(layout, info.metadata_buffer_index))
-        .and_then(|()| items::check_states(layout, &info.state_indices, pages.len()))
+        .and_then(|()| items::request_pages(layout, info.decode_prefix_len, pages.len()))
+        .and_then(|pages| items::check_states(layout, &info.state_indices, pages))
         .map_err(|what| FailureReason::peer(format!("room {}: decode offers {what}", info.room)))
 }

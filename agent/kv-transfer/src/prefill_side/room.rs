@@ -47,6 +47,8 @@ pub(crate) struct SenderState {
 pub(crate) struct Destination {
     pub(crate) peer: Arc<DecodePeer>,
     pub(crate) info: TransferInfo,
+    /// Pages of the request that it has already; those that it offers follow them.
+    pub(crate) prefix_pages: usize,
     pub(crate) done: bool,
 }
 
@@ -99,10 +101,15 @@ impl SenderRoom {
                 return Err(FailureReason::peer(message));
             }
             None => {
-                state.check_pages(self.id, &info)?;
-                let peer = Arc::clone(peer);
-                let done = false;
-                state.destinations.push(Destination { peer, info, done });
+                let page_size = peer.remote.info.layout.page_size;
+                let destination = Destination {
+                    peer: Arc::clone(peer),
+                    prefix_pages: (info.decode_prefix_len / page_size) as usize,
+                    info,
+                    done: false,
+                };
+                state.check_pages(self.id, &destination)?;
+                state.destinations.push(destination);
             }
         }
         let required = state
@@ -180,13 +187,24 @@ impl SenderState {
         joined.any(|d| d.peer.id() == session_id && d.info.generation == generation)
     }
 
-    /// The decode ranks must offer as many pages as the request has.
-    fn check_pages(&self, room: BootstrapRoom, info: &TransferInfo) -> Result<(), FailureReason> {
+    /// The decode ranks must have or offer as many pages as the request has.
+    fn check_pages(
+        &self,
+        room: BootstrapRoom,
+        destination: &Destination,
+    ) -> Result<(), FailureReason> {
+        let Destination {
+            info, prefix_pages, ..
+        } = destination;
         let offered = info.page_indices.len();
         match self.page_count {
-            Some(promised) if !info.is_dummy && promised != offered => {
+            Some(promised) if !info.is_dummy && promised != prefix_pages + offered => {
+                let has = match prefix_pages {
+                    0 => String::new(),
+                    pages => format!(" behind {pages} that it has"),
+                };
                 Err(FailureReason::peer(format!(
-                    "room {room}: decode offers {offered} pages, but the request has {promised}; \
+                    "room {room}: decode offers {offered} pages{has}, but the request has {promised}; \
                      do both sides see the same prompt?"
                 )))
             }
@@ -203,10 +221,8 @@ impl SenderState {
     ) -> Result<(), FailureReason> {
         self.page_count = Some(page_count);
         self.metadata_buffer_index = Some(metadata_buffer_index);
-        let infos = self.destinations.iter().map(|d| &d.info);
-        infos
-            .into_iter()
-            .try_for_each(|info| self.check_pages(room, info))
+        let mut destinations = self.destinations.iter();
+        destinations.try_for_each(|destination| self.check_pages(room, destination))
     }
 
     /// Some decode rank needs bytes of this rank.

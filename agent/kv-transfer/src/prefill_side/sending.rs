@@ -77,9 +77,20 @@ impl PrefillSide {
                 continue;
             }
             self.check_items(room, destination, &chunk)?;
-            let Destination { peer, info, .. } = destination;
-            let lease = || SenderState::hold_lease(lease, &self.leases);
-            peer.outbound.send(room, info, &chunk, lease)?;
+            let Destination {
+                peer,
+                info,
+                prefix_pages,
+                ..
+            } = destination;
+            if chunk.tail.is_some() {
+                let skipped = peer.remote.plan.page_bytes() * *prefix_pages as u64;
+                self.shared.config.transfer.metrics.skipped(skipped);
+            }
+            if let Some(chunk) = chunk.behind(*prefix_pages) {
+                let lease = || SenderState::hold_lease(lease, &self.leases);
+                peer.outbound.send(room, info, &chunk, lease)?;
+            }
         }
         Ok(state.is_done())
     }

@@ -109,6 +109,7 @@ async fn meet_with(transfer: TransferConfig, change: impl FnOnce(&mut RegisterAc
     };
     let mut ack = RegisterAck {
         rdma: false,
+        honours_prefix: false,
         session_id: registration.session_id.clone(),
         boot_id,
         rank: RankId::default(),
@@ -159,6 +160,23 @@ impl Stranger {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefix_is_nothing_to_a_prefill_that_would_send_it_too() {
+    let stranger = mk_stranger().await;
+    let receiver = stranger.decode.receiver(&stranger.addr, 7);
+    stranger.decode.wait("prefill is known", || {
+        receiver.poll() == KvPoll::WaitingForInput
+    });
+    assert!(!receiver.honours_prefix());
+    receiver.init_behind(16, &[1], 0, &dst_items());
+    stranger
+        .decode
+        .wait("it is refused", || receiver.poll() == KvPoll::Failed);
+    let reason = receiver.failure_reason().unwrap();
+    let said = "prefill would send the first 16 tokens, too";
+    assert!(reason.message.contains(said), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

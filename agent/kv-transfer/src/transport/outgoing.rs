@@ -44,7 +44,7 @@ pub(crate) struct OutboundPeer {
 
 /// Pages of a room, and with the last of them its states and metadata row.
 pub(crate) struct OutboundChunk {
-    /// Where `pages` stands in the room's list.
+    /// Where `pages` stands in the room's list: the request's pages, or those that a decode rank offers.
     pub(crate) first_page: u32,
     pub(crate) pages: Arc<[u32]>,
     pub(crate) tail: Option<OwnedTail>,
@@ -56,6 +56,27 @@ pub(crate) struct ChunkMeter {
     bytes: AtomicU64,
     writes_left: AtomicUsize,
     last: bool,
+}
+
+// === impl OutboundChunk ===
+
+impl OutboundChunk {
+    /// What of a chunk of the request is for a decode rank that has its first `prefix_pages` pages; `None`: nothing.
+    pub(crate) fn behind(&self, prefix_pages: usize) -> Option<Self> {
+        let prefix = u32::try_from(prefix_pages).unwrap_or(u32::MAX);
+        let skipped = prefix.saturating_sub(self.first_page) as usize;
+        let pages = match skipped {
+            0 => Arc::clone(&self.pages),
+            _ => self.pages.get(skipped..).unwrap_or_default().into(),
+        };
+        let tail = self.tail.clone();
+        let is_empty = pages.is_empty() && tail.is_none();
+        (!is_empty).then(|| Self {
+            first_page: self.first_page.saturating_sub(prefix),
+            pages,
+            tail,
+        })
+    }
 }
 
 // === impl OutboundPeer ===

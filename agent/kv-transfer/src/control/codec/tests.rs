@@ -86,6 +86,7 @@ fn mk_registration() -> [ControlMessage; 2] {
         }),
         tcp: true,
         rdma: true,
+        honours_prefix: true,
         refused: None,
     };
     [
@@ -162,7 +163,7 @@ fn mk_transfer() -> [ControlMessage; 3] {
             transport: Transport::Tcp,
             metadata_buffer_index: 3,
             required_dst_info_num: 1,
-            decode_prefix_len: 0,
+            decode_prefix_len: 32,
             is_dummy: false,
             page_indices: vec![5, 6, 0x0102_0304],
             state_indices: vec![vec![2], vec![7, 9]],

@@ -101,6 +101,22 @@ impl Decode {
         })
     }
 
+    /// Offers two pages behind a prefix for the fifth attempt at a room.
+    fn offer(&self, room: u64, decode_prefix_len: u32) -> ControlMessage {
+        ControlMessage::TransferInfo(TransferInfo {
+            session_id: self.session_id.clone(),
+            room: mk_room(room),
+            generation: Generation(5),
+            transport: Transport::Tcp,
+            metadata_buffer_index: 0,
+            required_dst_info_num: 1,
+            decode_prefix_len,
+            is_dummy: false,
+            page_indices: vec![3, 1],
+            state_indices: dst_items(),
+        })
+    }
+
     async fn wait_ack(&mut self) {
         loop {
             match self.messages.recv().await {
@@ -138,24 +154,29 @@ async fn a_decode_without_part_in_a_room_cannot_give_it_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_offer_behind_half_a_page_is_refused_with_a_reason() {
+    let transport = TransportChoice::Only(Transport::Tcp);
+    let pair = tokio::task::block_in_place(|| Fixture::new(transport));
+    let mut decode = Decode::meet(&pair, mk_transfer(transport)).await;
+    for prefix_len in [17, u32::MAX] {
+        decode.outbox.send(&decode.offer(1, prefix_len)).unwrap();
+        let Some(ControlMessage::Status(status)) = decode.messages.recv().await else {
+            panic!("prefill answers an offer");
+        };
+        assert_eq!(status.poll, KvPoll::Failed);
+        let reason = status.reason.unwrap();
+        let said = format!("what follows {prefix_len} tokens where pages have 16");
+        assert!(reason.contains(&said), "{reason}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_with_the_key_has_no_part_in_the_session_of_another() {
     let keyed = || mk_keyed(Transport::Tcp, KEY);
     let pair = tokio::task::block_in_place(|| Fixture::with(keyed(), keyed()));
     let mut decode = Decode::meet(&pair, keyed()).await;
     let sender = pair.sender(1);
-    let joins = ControlMessage::TransferInfo(TransferInfo {
-        session_id: decode.session_id.clone(),
-        room: mk_room(1),
-        generation: Generation(5),
-        transport: Transport::Tcp,
-        metadata_buffer_index: 0,
-        required_dst_info_num: 1,
-        decode_prefix_len: 0,
-        is_dummy: false,
-        page_indices: vec![3, 1],
-        state_indices: dst_items(),
-    });
-    decode.outbox.send(&joins).unwrap();
+    decode.outbox.send(&decode.offer(1, 0)).unwrap();
     let joined = decode.messages.recv().await;
     assert!(
         matches!(&joined, Some(ControlMessage::Status(status)) if status.poll == KvPoll::WaitingForInput),

@@ -23,6 +23,7 @@ fn mk_ack(shm: bool, rdma: bool, tcp: bool) -> RegisterAck {
         }),
         tcp,
         rdma,
+        honours_prefix: true,
         refused: None,
     }
 }
