@@ -69,6 +69,7 @@ pub(crate) struct Counters {
     pub(crate) prompt_tokens: IntCounter,
     pub(crate) prefill_tokens: IntCounter,
     pub(crate) cached_tokens: IntCounter,
+    pub(crate) decode_cached_tokens: IntCounter,
     pub(crate) generation_tokens: IntCounter,
     pub(crate) kv_transfer_bytes: IntCounter,
     pub(crate) kv_transfer_seconds: Counter,
@@ -250,6 +251,10 @@ impl Counters {
             prompt_tokens: counter("prompt_tokens_total", "Prompt tokens, cached ones included"),
             prefill_tokens: counter("prefill_tokens_total", "Prompt tokens computed"),
             cached_tokens: counter("cached_tokens_total", "Prompt tokens found in the cache"),
+            decode_cached_tokens: counter(
+                "decode_cached_tokens_total",
+                "Decode: prompt tokens found in the cache, whose KV prefill did not send",
+            ),
             generation_tokens: counter("generation_tokens_total", "Answer tokens"),
             kv_transfer_bytes: counter("kv_transfer_bytes_total", "KV bytes sent or received"),
             kv_transfer_seconds: register(registry, kv_transfer_seconds),

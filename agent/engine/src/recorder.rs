@@ -207,14 +207,21 @@ impl Recorder {
         self.stage(req, Stage::LastWrite);
     }
 
-    /// Decode: everything is here, `waited` after our pages were offered.
-    pub(crate) fn received(&self, req: &Req, receiver: &KvReceiver, waited: Duration) {
+    /// Decode: everything is here, `waited` after our pages were offered; the first `cached_len` tokens were before.
+    pub(crate) fn received(
+        &self,
+        req: &Req,
+        receiver: &KvReceiver,
+        cached_len: usize,
+        waited: Duration,
+    ) {
         let transfer_time = &self.metrics.histograms.transfer_time;
         transfer_time.observe(waited.as_secs_f64());
         let report = receiver.report();
         let bytes = report.map(|report| report.bytes);
         let counters = &self.metrics.counters;
         counters.kv_transfer_bytes.inc_by(bytes.unwrap_or(0));
+        counters.decode_cached_tokens.inc_by(cached_len as u64);
         self.event(
             req,
             StageEvent {

@@ -170,6 +170,15 @@ impl Req {
         bootstrap.is_some_and(|bootstrap| bootstrap.bootstrap_host == FAKE_BOOTSTRAP_HOST)
     }
 
+    /// Whether both get their KV from the same prefill.
+    pub(crate) fn has_prefill_of(&self, other: &Self) -> bool {
+        let both = self.bootstrap.as_ref().zip(other.bootstrap.as_ref());
+        both.is_some_and(|(own, others)| {
+            own.bootstrap_host == others.bootstrap_host
+                && own.bootstrap_port == others.bootstrap_port
+        })
+    }
+
     pub(crate) fn output_len(&self) -> usize {
         self.tokens.len() - self.prompt_len
     }

@@ -180,7 +180,7 @@ impl Resources {
         self.release(active);
     }
 
-    /// Caches full pages of the request's computed KV, for others to start from.
+    /// Caches full pages of the request's computed or received KV, for others to start from.
     pub(crate) fn commit_kv<T>(&mut self, active: &mut Active<T>) {
         self.cache.commit(&mut active.kv, &active.req.tokens);
     }
@@ -189,7 +189,9 @@ impl Resources {
     pub(crate) fn release(&mut self, active: Active) -> Req {
         let step = active.last_step();
         let Active { req, kv, .. } = active;
-        self.end_kv(kv, step, Some(&req.tokens));
+        // One whose transfer was played has received nothing.
+        let tokens = (!req.moves_nothing()).then_some(&*req.tokens);
+        self.end_kv(kv, step, tokens);
         req
     }
 

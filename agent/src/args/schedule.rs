@@ -54,7 +54,7 @@ pub(crate) struct ScheduleArgs {
     #[arg(long)]
     pub(crate) disable_jump_forward: bool,
 
-    /// Compute every prompt in full
+    /// Compute every prompt in full; on decode, receive its KV in full
     #[arg(long)]
     pub(crate) disable_radix_cache: bool,
 }

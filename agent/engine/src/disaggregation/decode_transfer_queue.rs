@@ -6,7 +6,8 @@
 //!    row) and `released` (no write can land any more). The row is read, its room checked again (an
 //!    old or foreign row would be another request's answer), and freed.
 //! 3. `mode/decode.rs::receive_first_token`: the first token, which prefill sampled, joins the request's tokens; its
-//!    prompt counts as computed.
+//!    prompt counts as computed, and its full pages are cached. No page is before: until here a write may land, or
+//!    what has landed may be another room's.
 //! 4. Or `Failed`: the reader gets a retriable error, and the memory goes behind the fence.
 
 use super::TransferEnd;
@@ -49,13 +50,14 @@ impl DecodeTransferQueue {
         self.entries.len()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Req> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Req> + Clone {
         self.entries.iter().map(|entry| &entry.req)
     }
 
     /// Slots reserved for KV in transfer.
     pub(crate) fn prealloc_tokens(&self) -> usize {
-        self.entries.iter().map(|entry| entry.req.prompt_len).sum()
+        let reserved = |entry: &Arriving| entry.req.prompt_len - entry.kv.cached_len();
+        self.entries.iter().map(reserved).sum()
     }
 
     pub(crate) fn push(&mut self, arriving: Arriving) {
@@ -134,7 +136,7 @@ impl Arriving {
             row,
             since,
         } = self;
-        recorder.received(&req, &receiver, since.elapsed());
+        recorder.received(&req, &receiver, kv.cached_len(), since.elapsed());
         end.metadata_rows.free(row);
         kv.received(req.prompt_len);
         Active::new(req, kv, ())

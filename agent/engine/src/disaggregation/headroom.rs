@@ -61,10 +61,11 @@ impl Headroom {
     }
 
     /// Takes slots for a request of `len` tokens whose answer may still get `remaining_len`, if it
-    /// fits now, and could finish if all others were retracted.
-    pub(crate) fn try_take(&mut self, len: usize, remaining_len: usize) -> bool {
+    /// fits now, and could finish if all others were retracted. Others hold pages of its first `shared` tokens already.
+    pub(crate) fn try_take(&mut self, len: usize, shared: usize, remaining_len: usize) -> bool {
         let reserved = self.reserved_decode_tokens.min(remaining_len);
-        let now = self.spaces.tokens(len + reserved);
+        let mut now = self.spaces.tokens(len + reserved);
+        now.full -= shared;
         let at_last = self
             .spaces
             .tokens(len + remaining_len.min(CLIP_MAX_NEW_TOKENS));

@@ -5,7 +5,7 @@ mod windows;
 use super::StartError;
 use super::config::{DisaggregationMode, EngineConfig};
 use crate::kvcache::group::KvPoolShape;
-use crate::kvcache::pool::KvCacheSizes;
+use crate::kvcache::pool::{KvCacheSizes, Prefixes};
 use crate::kvcache::spaces::Spaces;
 use crate::model::{KvPoolSpec, ModelConfig, StepLimits};
 use crate::schedule::ScheduleLimits;
@@ -13,6 +13,7 @@ use crate::speculate::jumps::JUMP_MAX;
 use crate::weights::{LayerRole, Role, Weights};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{DType, WeightFormat};
+use pd_kv_transfer::TransportChoice;
 use pd_protocol::layout::KvDtype;
 
 /// Logit rows of a step for prompt logprobs: 128 rows of 150,000 logits are 77 MB.
@@ -238,7 +239,7 @@ fn state_slots(
 /// Slots for recurrent states that an engine of the mode can fill.
 fn useful_slots(config: &EngineConfig) -> usize {
     let running = config.max_running_requests as usize;
-    let cached = if keeps_prefixes(config) {
+    let cached = if prefixes(config) == Prefixes::Computed {
         running * CACHED_STATES_PER_REQUEST
     } else {
         0
@@ -255,12 +256,15 @@ fn pre_alloc_size(config: &EngineConfig) -> usize {
     extra.unwrap_or(config.max_running_requests) as usize
 }
 
-/// Whether prefixes are cached. On decode all KV comes from prefill; there is nothing to match. Source:
-/// docs/sglang-protocol.md#decode-memory.
-fn keeps_prefixes(config: &EngineConfig) -> bool {
-    match config.mode {
-        DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => !config.disable_radix_cache,
-        DisaggregationMode::Decode(_) => false,
+/// Which prefixes are cached. A transfer that moves nothing brings none.
+fn prefixes(config: &EngineConfig) -> Prefixes {
+    match &config.mode {
+        _ if config.disable_radix_cache => Prefixes::Off,
+        DisaggregationMode::Unified | DisaggregationMode::Prefill(_) => Prefixes::Computed,
+        DisaggregationMode::Decode(decode) => match decode.transfer.transport {
+            TransportChoice::Fake => Prefixes::Off,
+            TransportChoice::Auto | TransportChoice::Only(_) => Prefixes::Received,
+        },
     }
 }
 
@@ -282,7 +286,7 @@ pub(super) fn cache_sizes(
         num_slots: (shape.num_slots > 0).then_some(shape.num_slots),
         max_running_requests: config.max_running_requests as usize,
         pre_alloc_size: pre_alloc_size(config),
-        radix: keeps_prefixes(config),
+        prefixes: prefixes(config),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::answer::{AnswerReceiver, answer};
 use crate::command::{RequestId, Submission, queue};
 use crate::in_flight::InFlightRequests;
 use crate::info::EngineInfo;
-use crate::kvcache::pool::{KvCache, KvCacheSizes};
+use crate::kvcache::pool::{KvCache, KvCacheSizes, Prefixes};
 use crate::kvcache::spaces::Spaces;
 use crate::mode::unified::Unified;
 use crate::model::config::SamplingDefaults;
@@ -97,7 +97,7 @@ impl Stand {
             num_slots: sizes.num_slots,
             max_running_requests: sizes.max_running_requests,
             pre_alloc_size: 0,
-            radix: sizes.radix,
+            prefixes: [Prefixes::Off, Prefixes::Computed][usize::from(sizes.radix)],
         });
         let device = Device::new(sizes);
         let speculation = sizes

@@ -12,6 +12,7 @@
 //! the cache, which they only read ([`state`]).
 
 mod commit;
+mod received;
 mod room;
 pub(crate) mod state;
 mod usage;
@@ -19,7 +20,7 @@ mod usage;
 use super::allocator::{Allocator, Counts, Owner};
 use super::radix::{Caching, NodeId, RadixCache};
 use super::req_to_token::ReqToTokenPool;
-use super::spaces::{PerSpace, Spaces};
+use super::spaces::Spaces;
 use super::windows::{WindowRow, Windows};
 use super::{KvPlaces, PageIdx, ReqPoolIdx, StateSlot};
 use state::{ReqState, StateSource};
@@ -34,6 +35,7 @@ pub(crate) struct KvCache {
     /// None of a model without recurrent state.
     slots: Option<Allocator<StateSlot>>,
     radix: RadixCache,
+    prefixes: Prefixes,
     req_to_token: ReqToTokenPool,
 }
 
@@ -48,7 +50,19 @@ pub(crate) struct KvCacheSizes {
     pub(crate) num_slots: Option<usize>,
     pub(crate) max_running_requests: usize,
     pub(crate) pre_alloc_size: usize,
-    pub(crate) radix: bool,
+    pub(crate) prefixes: Prefixes,
+}
+
+/// Which prefixes are cached for later requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prefixes {
+    Off,
+    /// Those that requests compute. Later ones go on behind them: from the state that was kept at their end, and the
+    /// window before it.
+    Computed,
+    /// Those that requests receive, and what they compute behind them. Later ones receive the rest, and with it their own
+    /// state and window: only pages of the full space are cached.
+    Received,
 }
 
 /// A request's KV. Returned through [`KvCache::end`], [`KvCache::discard`] or
@@ -88,12 +102,12 @@ impl KvCache {
             num_slots,
             max_running_requests,
             pre_alloc_size,
-            radix,
+            prefixes,
         } = sizes;
-        let caching = match (radix, num_slots) {
-            (false, _) => Caching::Off,
-            (true, None) => Caching::Pages,
-            (true, Some(_)) => Caching::PagesAndStates,
+        let caching = match (prefixes, num_slots) {
+            (Prefixes::Off, _) => Caching::Off,
+            (Prefixes::Computed, Some(_)) => Caching::PagesAndStates,
+            (Prefixes::Computed, None) | (Prefixes::Received, _) => Caching::Pages,
         };
         Self {
             pages: Allocator::new(num_pages),
@@ -102,6 +116,7 @@ impl KvCache {
                 .map(|_| Windows::new(num_window_pages, spaces)),
             slots: num_slots.map(Allocator::new),
             radix: RadixCache::new(spaces.page_size, caching),
+            prefixes,
             req_to_token: ReqToTokenPool::new(max_running_requests, pre_alloc_size, spaces),
         }
     }
@@ -170,39 +185,6 @@ impl KvCache {
             node: found.node,
             state,
         })
-    }
-
-    /// A row, pages for `len` tokens, of which the first `received` will be received, and a state slot. `None`: there
-    /// are too few of them, and nothing was taken.
-    pub(crate) fn begin_received(&mut self, received: usize, len: usize) -> Option<ReqKv> {
-        let window = self.windows.as_ref().map(|w| w.begin_received(received));
-        let window = window.unwrap_or_default();
-        let needed = PerSpace {
-            full: len.div_ceil(self.page_size()),
-            window: self.windows.as_ref().map_or(0, |w| w.short(&window, len)),
-        };
-        if !needed.fits(self.available_pages()) {
-            return None;
-        }
-        let idx = self.req_to_token.pre_alloc()?;
-        let Ok(state) = self.begin_state(None, 0) else {
-            self.req_to_token.free(idx);
-            return None;
-        };
-        *self.req_to_token.window_mut(idx) = window;
-        let node = self.radix.match_prefix(&[]).node;
-        let kv = ReqKv {
-            idx,
-            len: 0,
-            cached_len: 0,
-            node,
-            state,
-        };
-        assert!(
-            self.try_extend(&kv, len),
-            "available pages can be allocated"
-        );
-        Some(kv)
     }
 
     /// Lets a received request run; `false` while all rows for running ones are taken.

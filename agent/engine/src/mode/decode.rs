@@ -1,7 +1,7 @@
 //! `Decode`: receives computed prompts and produces the rest of their answers.
 //!
 //! Life of a request:
-//! 1. `decode_prealloc_queue`: until prefill is found and there is memory for its KV.
+//! 1. `decode_prealloc_queue`: until prefill is found and there is memory for what is not cached of its KV.
 //! 2. `decode_transfer_queue`: until its KV and first token are here.
 //! 3. Its first token is sent to the reader; if that ends the answer, it never takes a step.
 //! 4. Arrived: until a running slot is free. No prompt is computed here.
@@ -87,11 +87,12 @@ impl Decode {
             .chain(arrived)
             .chain(self.transfer.iter());
         let next = reqs.map(|req| spaces.growth(req.tokens.len(), reserved_decode_tokens, 0));
-        let retractable = self.running.iter().map(|req| req.tokens.len());
+        let running = self.running.actives();
+        let retractable = running.map(|active| (&active.kv, active.req.tokens.len()));
         let demand = Demand {
             available: resources.cache.available_tokens(),
             next_tokens: next.sum(),
-            retractable: retractable.map(|len| spaces.tokens(len)).sum(),
+            retractable: resources.cache.held_tokens(retractable),
             largest: self
                 .running
                 .iter()
@@ -110,12 +111,16 @@ impl Decode {
             let alone =
                 self.running.is_empty() && self.arrived.is_empty() && self.transfer.len() == 0;
             let len = first.req.tokens.len();
-            if !alone && !headroom.try_take(len, first.req.remaining_len()) {
+            if !alone && !headroom.try_take(len, 0, first.req.remaining_len()) {
                 return;
             }
-            let Some(mut kv) = resources.cache.begin_received(first.kv_len, len) else {
+            let Some(mut kv) = resources.cache.begin_received(&[], first.kv_len) else {
                 return;
             };
+            if !resources.cache.try_extend(&kv, len) {
+                resources.cache.discard(kv);
+                return;
+            }
             let first = self.retracted.pop_front();
             let Retracted { req, host, kv_len } = first.expect("the front was seen above");
             kv.received(kv_len);
@@ -135,10 +140,11 @@ impl Decode {
             |r: &Retracted| spaces.tokens(r.req.tokens.len() + self.limits.reserved_decode_tokens);
         let retracted = self.retracted.iter().map(kept).sum();
         let headroom = self.headroom(resources, retracted);
-        for arriving in self
+        let (end, transfer) = (&mut self.end, &self.transfer);
+        let preallocated = self
             .prealloc
-            .pop_preallocated(resources, &mut self.end, headroom)
-        {
+            .pop_preallocated(resources, end, transfer, headroom);
+        for arriving in preallocated {
             self.transfer.push(arriving);
         }
     }
@@ -164,8 +170,13 @@ impl Decode {
                 first.token
             );
             resources.recorder.fail(&active.req, &reason, true);
-            resources.release(active);
-        } else if resources.answer(&mut active.req, first) {
+            resources.cache.discard(active.kv);
+            return;
+        }
+        if !active.req.moves_nothing() {
+            resources.commit_kv(&mut active);
+        }
+        if resources.answer(&mut active.req, first) {
             resources.end(active);
         } else {
             self.arrived.push_back(active);
@@ -223,9 +234,9 @@ impl Mode for Decode {
     }
 
     fn abort(&mut self, resources: &mut Resources, id: RequestId) {
-        if let Some((req, receiver)) = self.prealloc.take(id) {
-            resources.recorder.abort(&req);
-            self.fence.take_transfer(receiver.into());
+        if let Some(waiting) = self.prealloc.take(id) {
+            resources.recorder.abort(&waiting.req);
+            self.fence.take_transfer(waiting.receiver.into());
         } else if let Some(arriving) = self.transfer.take(id) {
             resources.recorder.abort(&arriving.req);
             arriving.fence(&mut self.fence, &mut resources.cache);
@@ -239,9 +250,9 @@ impl Mode for Decode {
     }
 
     fn abort_all(&mut self, resources: &mut Resources, reason: &str) {
-        for (req, receiver) in self.prealloc.take_all() {
-            resources.recorder.fail(&req, reason, true);
-            self.fence.take_transfer(receiver.into());
+        for waiting in self.prealloc.take_all() {
+            resources.recorder.fail(&waiting.req, reason, true);
+            self.fence.take_transfer(waiting.receiver.into());
         }
         for arriving in self.transfer.take_all() {
             resources.recorder.fail(&arriving.req, reason, true);

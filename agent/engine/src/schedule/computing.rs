@@ -34,17 +34,21 @@ impl<'a> Computing<'a> {
         cached: usize,
         page_size: usize,
     ) -> bool {
-        let lacks = tokens.len().saturating_sub(cached);
-        if lacks < SHARED_MIN {
-            return false;
-        }
         let prompts = self.prompts.iter().map(|prompt| &**prompt);
-        prompts.chain(more).any(|prompt| {
-            let shared = shared_len(prompt, tokens) / page_size * page_size;
-            let saved = shared.saturating_sub(cached);
-            saved >= SHARED_MIN && saved * 2 >= lacks
-        })
+        let mut prompts = prompts.chain(more);
+        prompts.any(|prompt| brings_most(prompt, tokens, cached, page_size))
     }
+}
+
+/// Whether most of what a request lacks that has `cached` of its `tokens` is in the full pages of `prompt`.
+pub(crate) fn brings_most(prompt: &[u32], tokens: &[u32], cached: usize, page_size: usize) -> bool {
+    let lacks = tokens.len().saturating_sub(cached);
+    if lacks < SHARED_MIN {
+        return false;
+    }
+    let shared = shared_len(prompt, tokens) / page_size * page_size;
+    let saved = shared.saturating_sub(cached);
+    saved >= SHARED_MIN && saved * 2 >= lacks
 }
 
 /// Tokens that both begin with.

@@ -9,6 +9,7 @@ mod grammar;
 mod harness;
 mod observed;
 mod pair;
+mod prefixes;
 mod speculation;
 mod states;
 mod unified;

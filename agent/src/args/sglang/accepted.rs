@@ -17,6 +17,12 @@ pub(super) const GROUPS: &[Group] = &[
         flags: "disaggregation-decode-enable-offload-kvcache",
     },
     Group {
+        meaning: Meaning::Always(
+            "decode always caches prefixes, unless --disable-radix-cache is set",
+        ),
+        flags: "disaggregation-decode-enable-radix-cache",
+    },
+    Group {
         meaning: Meaning::WithoutEffect("code in the model's folder is never run"),
         flags: "trust-remote-code",
     },
@@ -75,9 +81,9 @@ pub(super) const GROUPS: &[Group] = &[
             "prefixes are cached in the device's KV pool only, evicted least recently used first",
         ),
         flags: "radix-eviction-policy= radix-eviction-policy-config= radix-cache-backend= \
-                enable-session-radix-cache disaggregation-decode-enable-radix-cache \
-                enable-hierarchical-cache enable-hicache hicache-host-memory-mode= hicache-ratio= \
-                hicache-size= hicache-host-memory-fraction= hicache-write-policy= \
+                enable-session-radix-cache enable-hierarchical-cache enable-hicache \
+                hicache-host-memory-mode= hicache-ratio= hicache-size= \
+                hicache-host-memory-fraction= hicache-write-policy= \
                 hicache-io-backend= hicache-mem-layout= hicache-storage-backend= \
                 hicache-storage-prefetch-policy= hicache-storage-backend-extra-config= \
                 hicache-storage-prefetch-retry-poll-interval= \

@@ -33,8 +33,8 @@ fn every_request_keeps_room_for_its_next_tokens() {
         retractable: full(5000),
         ..IDLE
     });
-    assert!(headroom.try_take(500, 4000));
-    assert!(!headroom.try_take(1, 4000));
+    assert!(headroom.try_take(500, 0, 4000));
+    assert!(!headroom.try_take(1, 0, 4000));
 }
 
 #[test]
@@ -46,14 +46,14 @@ fn the_largest_running_request_can_finish_if_all_others_retract() {
         ..IDLE
     };
     let mut headroom = mk_headroom(demand);
-    assert!(headroom.try_take(50, 50));
-    assert!(!headroom.try_take(1, 1));
+    assert!(headroom.try_take(50, 0, 50));
+    assert!(!headroom.try_take(1, 0, 1));
 }
 
 #[test]
 fn a_request_that_could_never_finish_here_is_not_admitted() {
-    assert!(!mk_headroom(IDLE).try_take(10, 991));
-    assert!(mk_headroom(IDLE).try_take(10, 990));
+    assert!(!mk_headroom(IDLE).try_take(10, 0, 991));
+    assert!(mk_headroom(IDLE).try_take(10, 0, 990));
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn retracted_requests_come_before_new_ones() {
         retracted: full(950),
         ..IDLE
     });
-    assert!(!headroom.try_take(60, 1));
-    assert!(headroom.try_take(40, 1));
+    assert!(!headroom.try_take(60, 0, 1));
+    assert!(headroom.try_take(40, 0, 1));
 }
 
 #[test]
@@ -72,7 +72,20 @@ fn a_short_answer_reserves_no_more_than_itself() {
         available: full(20),
         ..IDLE
     });
-    assert!(headroom.try_take(10, 10));
+    assert!(headroom.try_take(10, 0, 10));
+}
+
+#[test]
+fn pages_that_others_hold_already_are_not_taken_again() {
+    let demand = Demand {
+        available: full(100),
+        retractable: full(500),
+        ..IDLE
+    };
+    assert!(!mk_headroom(demand).try_take(500, 0, 10));
+    let mut headroom = mk_headroom(demand);
+    assert!(headroom.try_take(500, 450, 10), "60 of 100");
+    assert!(!headroom.try_take(500, 450, 10));
 }
 
 #[test]
@@ -86,7 +99,7 @@ fn a_window_is_all_that_a_long_request_takes_of_its_space() {
         window: 130,
     };
     let mut headroom = Headroom::new(spaces, Demand { available, ..IDLE });
-    assert!(headroom.try_take(1000, 100), "64 of 130");
-    assert!(headroom.try_take(1000, 100), "128 of them");
-    assert!(!headroom.try_take(3, 1));
+    assert!(headroom.try_take(1000, 0, 100), "64 of 130");
+    assert!(headroom.try_take(1000, 0, 100), "128 of them");
+    assert!(!headroom.try_take(3, 0, 1));
 }

@@ -1,8 +1,9 @@
 //! How the pool's memory is divided between the full space and the window space.
 
-use super::{check_flag, draft_slots, keeps_prefixes, pre_alloc_size};
+use super::{check_flag, draft_slots, pre_alloc_size, prefixes};
 use crate::engine::StartError;
 use crate::engine::config::{DisaggregationMode, EngineConfig};
+use crate::kvcache::pool::Prefixes;
 use crate::kvcache::spaces::{PerSpace, Spaces};
 
 /// Tokens of a request beyond its window, as is assumed where no flag sets a ratio: the window space has a window for
@@ -127,7 +128,7 @@ impl Use {
                 DisaggregationMode::Decode(_) => Some(0),
             },
             requests: running + pre_alloc_size(config),
-            cached: if keeps_prefixes(config) {
+            cached: if prefixes(config) == Prefixes::Computed {
                 running * CACHED_WINDOWS_PER_REQUEST
             } else {
                 0

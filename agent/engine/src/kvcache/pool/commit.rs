@@ -1,6 +1,6 @@
 //! What a request gives to the cache while it goes on, and at its end: pages, states, and the pages of its window.
 
-use super::{KvCache, ReqKv};
+use super::{KvCache, Prefixes, ReqKv};
 use crate::kvcache::allocator::Owner;
 use crate::kvcache::pool::state::ReqState;
 
@@ -29,7 +29,7 @@ impl KvCache {
     }
 
     /// Caches the full pages that hold `tokens[..kv.len]` for others, those of a model with recurrent state up to the
-    /// last state that was kept; the request continues.
+    /// last state that was kept; the request continues. Of what a request receives, all of them.
     ///
     /// Of a prefix that it computed although it is cached, the request would lock the cached pages beside its own.
     /// Where it may be computed like that again after a retraction, which is so with recurrent state, or is committed
@@ -37,6 +37,9 @@ impl KvCache {
     /// holds the last state alone.
     pub(crate) fn commit(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
         let computed = kv.len.min(tokens.len());
+        if self.prefixes == Prefixes::Received {
+            return self.commit_all(kv, tokens);
+        }
         let has_snapshot = |state: &ReqState| state.has_snapshot_in(0..computed);
         let is_useful = kv.state.as_ref().is_none_or(has_snapshot);
         if !is_useful {
@@ -58,8 +61,12 @@ impl KvCache {
     }
 
     pub(super) fn commit_all(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
+        if !self.keeps_prefixes() {
+            return;
+        }
         let computed = kv.len.min(tokens.len());
-        let (useful, snapshots) = match &mut kv.state {
+        let keeps_states = self.keeps_states();
+        let (useful, snapshots) = match kv.state.as_mut().filter(|_| keeps_states) {
             None => (computed, Vec::new()),
             Some(state) => {
                 let snapshots = state.take_snapshots(computed);
@@ -83,7 +90,9 @@ impl KvCache {
         kv.node = inserted.node;
         kv.cached_len = num_pages * self.page_size();
         self.commit_states(snapshots, tokens);
-        self.commit_window(kv, computed);
+        if self.prefixes == Prefixes::Computed {
+            self.commit_window(kv, computed);
+        }
     }
 
     /// Caches the window's full pages of the first `computed` tokens, whose pages of the full space are cached.

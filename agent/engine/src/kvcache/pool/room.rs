@@ -24,6 +24,21 @@ impl KvCache {
         }
     }
 
+    /// Slots that requests hold, which have so many tokens each: of pages that several of them have, once.
+    pub(crate) fn held_tokens<'a>(
+        &self,
+        reqs: impl Iterator<Item = (&'a ReqKv, usize)>,
+    ) -> PerSpace {
+        let (mut held, mut cached) = (PerSpace::default(), 0);
+        for (kv, len) in reqs {
+            held += self.spaces().tokens(len);
+            cached += kv.cached_len;
+        }
+        let locked = self.radix.locked_pages() * self.page_size();
+        held.full -= cached.saturating_sub(locked);
+        held
+    }
+
     /// Tokens of a request's window that others have as well.
     pub(crate) fn shared_window(&self, kv: &ReqKv) -> usize {
         let row = self.windows.as_ref().zip(self.req_to_token.window(kv.idx));

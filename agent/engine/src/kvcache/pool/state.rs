@@ -1,6 +1,6 @@
 //! The recurrent state of requests: slots that steps read and write, and those in which they keep it for others.
 
-use super::{KvCache, ReqKv};
+use super::{KvCache, Prefixes, ReqKv};
 use crate::kvcache::StateSlot;
 use crate::kvcache::allocator::{Allocator, Owner};
 use crate::kvcache::radix::{NodeId, StateMatch};
@@ -13,8 +13,8 @@ pub(crate) struct ReqState {
     working: StateSlot,
     /// Where the request begins, until its first step has read it.
     pub(super) source: Option<StateSource>,
-    /// A step has begun to write the working slot.
-    begun: bool,
+    /// A step, or a transfer, has begun to write the working slot.
+    pub(super) begun: bool,
     snapshots: Vec<Snapshot>,
     /// For the states after a step's rows but the last, of which one may become the working slot.
     for_drafts: Vec<StateSlot>,
@@ -118,6 +118,11 @@ impl ReqState {
 // === impl ReqKv ===
 
 impl ReqKv {
+    /// Tokens whose pages were found or cached.
+    pub(crate) fn cached_len(&self) -> usize {
+        self.cached_len
+    }
+
     /// Tokens to compute that have cached pages.
     pub(crate) fn held_len(&self) -> usize {
         self.cached_len - self.len
@@ -126,14 +131,6 @@ impl ReqKv {
     /// Whether a step that computes the position writes its keys and values; else they are cached.
     pub(crate) fn is_written(&self, position: usize) -> bool {
         position >= self.cached_len
-    }
-
-    /// The KV of the first `len` tokens has arrived, from a peer or from host memory, and the state after them.
-    pub(crate) fn received(&mut self, len: usize) {
-        self.len = len;
-        if let Some(state) = &mut self.state {
-            state.begun = true;
-        }
     }
 
     /// The slot of the state after the last position that a step took, of a model with recurrent state.
@@ -178,7 +175,7 @@ impl KvCache {
 
     /// Whether states of prefixes are kept for other requests.
     pub(crate) fn keeps_states(&self) -> bool {
-        self.has_states() && self.radix.is_enabled()
+        self.has_states() && self.prefixes == Prefixes::Computed
     }
 
     /// A state for a request that begins where one was found, of `cached_len` tokens whose pages are cached.

@@ -1,5 +1,6 @@
 //! No page is lost between allocator, radix cache and request rows, for any sequence of actions.
 
+mod received;
 mod states;
 mod windows;
 
@@ -27,8 +28,27 @@ fn mk_cache_with(
         num_slots,
         max_running_requests,
         pre_alloc_size,
-        radix,
+        prefixes: computed_prefixes(radix),
     })
+}
+
+/// The prefixes that requests compute, or none.
+fn computed_prefixes(radix: bool) -> Prefixes {
+    if radix {
+        Prefixes::Computed
+    } else {
+        Prefixes::Off
+    }
+}
+
+/// A request that receives all of its `len` tokens, with pages for them.
+fn receive(cache: &mut KvCache, len: usize) -> Option<ReqKv> {
+    let kv = cache.begin_received(&[], len)?;
+    if !cache.try_extend(&kv, len) {
+        cache.discard(kv);
+        return None;
+    }
+    Some(kv)
 }
 
 #[test]
@@ -69,13 +89,13 @@ fn cached_pages_make_room_for_new_requests() {
 #[test]
 fn quarantined_pages_are_not_handed_out() {
     let mut cache = mk_cache(2, 4, false);
-    let kv = cache.begin_received(8, 8).expect("pages");
+    let kv = receive(&mut cache, 8).expect("pages");
     let quarantined = cache.quarantine(kv);
     assert_eq!(cache.usage().rows, 0);
-    assert!(cache.begin_received(1, 1).is_none());
+    assert!(receive(&mut cache, 1).is_none());
     assert!(cache.usage().is_conserved_when_idle());
     cache.release(quarantined);
-    assert!(cache.begin_received(8, 8).is_some());
+    assert!(receive(&mut cache, 8).is_some());
 }
 
 #[derive(Clone, Debug)]

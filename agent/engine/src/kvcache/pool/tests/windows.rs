@@ -3,6 +3,7 @@
 
 mod stand;
 
+use super::{computed_prefixes, receive};
 use crate::kvcache::pool::{KvCache, KvCacheSizes};
 use crate::kvcache::spaces::Spaces;
 use proptest::prelude::*;
@@ -21,7 +22,7 @@ fn mk_cache(num_pages: usize, num_window_pages: usize, window: usize, radix: boo
         num_slots: None,
         max_running_requests: 4,
         pre_alloc_size: 2,
-        radix,
+        prefixes: computed_prefixes(radix),
     })
 }
 
@@ -220,12 +221,12 @@ fn a_prefix_without_its_window_is_computed_again_into_no_second_page() {
 #[test]
 fn quarantined_windows_are_not_handed_out() {
     let mut cache = mk_cache(24, 2, 4, false);
-    let kv = cache.begin_received(4, 4).expect("pages");
+    let kv = receive(&mut cache, 4).expect("pages");
     let quarantined = cache.quarantine(kv);
     assert_eq!(cache.usage().window_pages.quarantined, 2);
-    assert!(cache.begin_received(4, 4).is_none());
+    assert!(receive(&mut cache, 4).is_none());
     cache.release(quarantined);
-    let kv = cache.begin_received(4, 4).expect("pages");
+    let kv = receive(&mut cache, 4).expect("pages");
     cache.discard(kv);
     assert!(cache.usage().is_conserved_when_idle());
 }

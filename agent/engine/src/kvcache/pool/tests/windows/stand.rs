@@ -1,6 +1,6 @@
 //! A cache, and a device that runs the steps of its requests.
 
-use super::{PAGE_SIZE, mk_cache};
+use super::{PAGE_SIZE, mk_cache, receive};
 use crate::kvcache::WindowPageIdx;
 use crate::kvcache::pool::{KvCache, Quarantined, ReqKv};
 use proptest::prelude::*;
@@ -99,7 +99,7 @@ impl Stand {
 
     fn receive(&mut self, tokens: Vec<u32>) {
         let len = tokens.len();
-        let Some(mut kv) = self.cache.begin_received(len, len) else {
+        let Some(mut kv) = receive(&mut self.cache, len) else {
             return;
         };
         let first = self.cache.spaces().first_seen(len) * PAGE_SIZE;
