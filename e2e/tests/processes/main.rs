@@ -9,5 +9,6 @@ mod hub;
 mod local;
 mod logs;
 mod observed;
+mod prefixes;
 mod traces;
 mod weights;
