@@ -188,7 +188,12 @@ fn memory_of_an_aborted_request_waits_for_the_nic_that_writes_to_it() {
             assert!(nics.held("prefill") > 0, "{role} keeps nothing back");
         }
     }
+    // It shares none of the pages that are still written.
+    let (prefill, decode) = pair.submit(&request, 3);
     nics.freeze("prefill", false);
+    assert_eq!(collect(prefill).finish, Some(FinishReason::Length));
+    assert_same(&collect(decode), &alone(&request));
+    assert!(metric(&pair.decode, "pdserve_decode_cached_tokens_total") < 0.5);
     assert_nothing_held(&pair.prefill);
     assert_nothing_held(&pair.decode);
 }

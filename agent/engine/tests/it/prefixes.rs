@@ -3,11 +3,13 @@
 use crate::draft_layer::nextn;
 use crate::harness::{Answer, LLAMA, MODELS, QWEN3_5, alone_on, collect, metric};
 use crate::harness::{assert_nothing_held, assert_same, comes_to_say, mk_config, mk_prompt};
-use crate::harness::{mk_sampled, mk_unpenalised, ngram};
-use crate::pair::Pair;
+use crate::harness::{generate, mk_sampled, mk_unpenalised, ngram};
+use crate::pair::{Pair, mk_bootstrap};
 use pd_engine::engine::{DisaggregationMode, EngineConfig, FinishReason, GenerateRequest};
 use pd_kv_transfer::TransportChoice;
 use pd_protocol::Transport;
+use pd_protocol::layout::KvDtype;
+use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -132,6 +134,34 @@ fn choices_go_on_where_the_room_that_they_wait_for_is_given_up() {
     }
     assert_nothing_held(&pair.prefill);
     assert_nothing_held(&pair.decode);
+}
+
+#[test]
+fn what_a_played_transfer_leaves_is_not_shared() {
+    let pair = mk_pair(TCP, LLAMA, true);
+    let request = mk(&mk_prompt(5, 100), 5);
+    let played = GenerateRequest {
+        bootstrap: mk_bootstrap(FAKE_BOOTSTRAP_HOST, 0, 9),
+        ..request.clone()
+    };
+    assert_eq!(generate(&pair.decode, played).token_ids.len(), 5);
+    assert_same(&serve(&pair, &request, 1), &alone_on(LLAMA, &request));
+    assert!(metric(&pair.decode, CACHED) < 0.5);
+}
+
+#[test]
+fn kv_in_e4m3_is_shared_alike() {
+    let pairs = [true, false].map(|disable_radix_cache| {
+        Pair::start(TCP, |config| EngineConfig {
+            kv_cache_dtype: Some(KvDtype::Fp8E4m3),
+            disable_radix_cache: disable_radix_cache
+                && matches!(config.mode, DisaggregationMode::Decode(_)),
+            ..config
+        })
+    });
+    let [(expected, whole), (answers, bytes)] = pairs.each_ref().map(|pair| chat(pair, 3));
+    assert_eq!(answers, expected);
+    assert!(bytes[2] * 3.0 < whole[2], "{bytes:?} {whole:?}");
 }
 
 #[test]
