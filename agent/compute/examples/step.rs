@@ -89,12 +89,9 @@ impl Bench {
                 .collect::<Result<_, _>>()
         };
         let table = vec![0x11; VOCAB * 2 * HIDDEN];
-        let embedding = backend.pack_embedding(&WeightSource::unscaled(
-            "embedding",
-            WeightFormat::F16,
-            (VOCAB, HIDDEN),
-            &table,
-        ))?;
+        let shape = (VOCAB, HIDDEN);
+        let table = WeightSource::unscaled("embedding", WeightFormat::F16, shape, &table);
+        let embedding = backend.pack_embedding(&table)?;
         let norm = backend.alloc("norm", DType::F32, HIDDEN)?;
         backend.upload(&norm, &[1.0f32; HIDDEN]);
         let num_pages = 8192 / PAGE_SIZE;
@@ -403,6 +400,7 @@ impl Workspace {
                 token_counts: words("token_counts", 2)?,
                 logit_bias: words("logit_bias", 0)?,
                 masks: words("masks", 0)?,
+                asked_tokens: words("asked_tokens", 0)?,
             },
             out: SampleOut {
                 tokens: words("tokens", 16)?,
@@ -410,6 +408,8 @@ impl Workspace {
                 top_n_max: 1,
                 top_tokens: words("top_tokens", 16)?,
                 top_logprobs: floats("top_logprobs", 16)?,
+                asked_max: 0,
+                asked_logprobs: floats("asked_logprobs", 0)?,
             },
         })
     }

@@ -83,6 +83,8 @@ pub struct SamplingView<B: DeviceTypes> {
     pub logit_bias: B::Buffer,
     /// [`mask_words`] per mask. Token t is bit t % 32 of word t / 32; the others are banned.
     pub masks: B::Buffer,
+    /// `[rows][SampleOut::asked_max]`: tokens whose logprobs the row reports, [`NO_TOKEN`] past its last.
+    pub asked_tokens: B::Buffer,
 }
 
 /// Outputs of `sample`.
@@ -98,6 +100,10 @@ pub struct SampleOut<B: DeviceTypes> {
     pub top_tokens: B::Buffer,
     /// `F32 [rows][top_n_max]`.
     pub top_logprobs: B::Buffer,
+    /// Columns of the table below and of `SamplingView::asked_tokens`; may be 0.
+    pub asked_max: usize,
+    /// `F32 [rows][asked_max]`: of each asked token; NaN for an id beyond the vocabulary and in rows without a token.
+    pub asked_logprobs: B::Buffer,
 }
 
 // === impl SamplingRow ===

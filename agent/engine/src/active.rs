@@ -141,6 +141,7 @@ impl<T> Active<T> {
             positions,
             draws,
             drafts: Vec::new(),
+            asked: self.req.token_ids_logprob().len(),
         }
     }
 
@@ -163,6 +164,7 @@ impl<T> Active<T> {
             positions,
             draws: true,
             drafts,
+            asked: self.req.token_ids_logprob().len(),
         }
     }
 

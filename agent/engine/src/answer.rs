@@ -119,8 +119,11 @@ impl AnswerReceiver {
 /// Memory of an event while it waits.
 fn bytes_of(event: &TokenEvent) -> usize {
     let of = |logprobs: &Vec<TokenLogprob>| {
-        let top = |logprob: &TokenLogprob| logprob.top.capacity() * size_of::<(u32, f32)>();
-        logprobs.capacity() * size_of::<TokenLogprob>() + logprobs.iter().map(top).sum::<usize>()
+        let lists = |logprob: &TokenLogprob| {
+            logprob.top.capacity() * size_of::<(u32, f32)>()
+                + logprob.asked.capacity() * size_of::<f32>()
+        };
+        logprobs.capacity() * size_of::<TokenLogprob>() + logprobs.iter().map(lists).sum::<usize>()
     };
     size_of::<TokenEvent>()
         + event.token_ids.capacity() * size_of::<u32>()

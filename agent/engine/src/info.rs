@@ -1,8 +1,8 @@
 //! `EngineInfo`: properties of an engine, fixed at its start, and the checks that follow from them.
 
 use crate::model::config::SamplingDefaults;
-use crate::request::{GenerateRequest, SubmitError};
-use crate::sample::params::{ParamsError, TOP_LOGPROBS_MAX};
+use crate::request::{GenerateRequest, LogprobOptions, SubmitError};
+use crate::sample::params::{ParamsError, TOKEN_IDS_LOGPROB_MAX, TOP_LOGPROBS_MAX};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::Role;
 
@@ -81,19 +81,28 @@ impl EngineInfo {
         if let Some(&token) = request.input_ids.iter().find(|&&token| token >= vocab_size) {
             return Err(SubmitError::TokenOutOfVocabulary { token, vocab_size });
         }
-        let top_n = request.logprobs.top_logprobs_num;
-        if top_n > TOP_LOGPROBS_MAX.min(vocab_size) {
-            let problem = format!(
-                "is {top_n}; give at most {}",
-                TOP_LOGPROBS_MAX.min(vocab_size)
-            );
-            return Err(ParamsError {
-                param: "top_logprobs",
-                problem,
-            }
-            .into());
-        }
+        self.check_logprobs(&request.logprobs)?;
         Ok(())
+    }
+
+    fn check_logprobs(&self, logprobs: &LogprobOptions) -> Result<(), ParamsError> {
+        let vocab_size = self.vocab_size;
+        let (top_n, ids) = (logprobs.top_logprobs_num, &logprobs.token_ids_logprob);
+        let unknown = ids.iter().find(|id| **id >= vocab_size);
+        let (param, problem) = if top_n > TOP_LOGPROBS_MAX.min(vocab_size) {
+            let max = TOP_LOGPROBS_MAX.min(vocab_size);
+            ("top_logprobs", format!("is {top_n}; give at most {max}"))
+        } else if ids.len() > TOKEN_IDS_LOGPROB_MAX {
+            let len = ids.len();
+            let problem = format!("has {len} ids; give at most {TOKEN_IDS_LOGPROB_MAX}");
+            ("token_ids_logprob", problem)
+        } else if let Some(unknown) = unknown {
+            let problem = format!("contains {unknown}; the vocabulary has {vocab_size} tokens");
+            ("token_ids_logprob", problem)
+        } else {
+            return Ok(());
+        };
+        Err(ParamsError { param, problem })
     }
 
     /// The room of a request, which prefill and decode workers need and others ignore.

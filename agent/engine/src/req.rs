@@ -196,6 +196,11 @@ impl Req {
         }
     }
 
+    /// Tokens whose log probabilities are reported at each position.
+    pub(crate) fn token_ids_logprob(&self) -> &Arc<[u32]> {
+        &self.logprobs.token_ids_logprob
+    }
+
     /// First prompt position whose logits are wanted for a prompt logprob: that of the next token.
     /// `None` if none are wanted, or after they were reported.
     pub(crate) fn prompt_logprobs_from(&self) -> Option<usize> {
@@ -221,6 +226,7 @@ impl Req {
                 token: self.tokens[0],
                 logprob: None,
                 top: Vec::new(),
+                asked: Vec::new(),
             };
             self.prompt_logprobs.push(first);
         }

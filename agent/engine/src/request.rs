@@ -4,6 +4,7 @@ use crate::grammar::Grammar;
 use crate::sample::params::{ParamsError, SamplingParams};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::workers::BootstrapFields;
+use std::sync::Arc;
 
 /// SGLang's `GenerateReqInput`: one choice of one prompt, already tokenised.
 #[derive(Clone, Debug)]
@@ -21,14 +22,17 @@ pub struct GenerateRequest {
     pub choice: u32,
 }
 
-/// SGLang's `return_logprob`, `logprob_start_len`, `top_logprobs_num`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// SGLang's `return_logprob`, `logprob_start_len`, `top_logprobs_num`, `token_ids_logprob`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogprobOptions {
     pub return_logprob: bool,
     /// Report prompt tokens from this position on; `None` reports none.
     pub logprob_start_len: Option<u32>,
     /// How many of the likeliest tokens to report per position.
     pub top_logprobs_num: u32,
+    /// Tokens whose log probabilities to report per position, at most
+    /// [`TOKEN_IDS_LOGPROB_MAX`](crate::sample::params::TOKEN_IDS_LOGPROB_MAX).
+    pub token_ids_logprob: Arc<[u32]>,
 }
 
 /// A token with the model's opinion of it.
@@ -39,6 +43,9 @@ pub struct TokenLogprob {
     pub logprob: Option<f32>,
     /// The likeliest tokens, likeliest first.
     pub top: Vec<(u32, f32)>,
+    /// Of each of `token_ids_logprob`, in their order. Empty for the first token of a prompt, and on decode for the first
+    /// of an answer: prefill has them.
+    pub asked: Vec<f32>,
 }
 
 /// One step of an answer.

@@ -41,6 +41,8 @@ pub(crate) struct StepRow {
     pub(crate) draws: bool,
     /// The tokens that are computed behind the last known one, which may be wrong.
     pub(crate) drafts: Vec<u32>,
+    /// Tokens whose log probabilities each of its outputs reports.
+    pub(crate) asked: usize,
 }
 
 /// Everything that is needed to carry out a step.
@@ -64,6 +66,8 @@ pub(crate) struct StepShape {
     pub(crate) page_table_stride: usize,
     /// Largest number of likeliest tokens that a row asks for.
     pub(crate) top_n_max: usize,
+    /// Largest number of tokens whose log probabilities a row asks for.
+    pub(crate) asked_max: usize,
     /// Some tokens are those that the step before this one draws.
     pub(crate) carries: bool,
     /// Padded to one of few shapes, to be replayed as a graph.
@@ -123,6 +127,8 @@ pub(crate) struct Places {
     pub(crate) window_page_table: Range<usize>,
     pub(crate) token_counts: Range<usize>,
     pub(crate) logit_bias: Range<usize>,
+    /// `[num_logit_rows][asked_max]`.
+    pub(crate) asked_tokens: Range<usize>,
     /// `[num_tokens]`: the token after each, or `NO_TOKEN` where the step draws it. This list and the next are of
     /// [`Drafting::Entries`].
     pub(crate) next_tokens: Range<usize>,
@@ -144,6 +150,9 @@ pub(crate) struct StepOutput {
     pub(crate) top_tokens: Vec<u32>,
     /// `[outputs][top_n_max]`.
     pub(crate) top_logprobs: Vec<f32>,
+    pub(crate) asked_max: usize,
+    /// `[outputs][asked_max]`.
+    pub(crate) asked_logprobs: Vec<f32>,
     /// The device replayed the step as a graph.
     pub(crate) is_graph: bool,
     /// `[outputs]` rows of bytes, if they are read back: what the draft layer made of each.
@@ -268,8 +277,10 @@ impl StepOutput {
             first = drawn.end;
             let output = RowOutput {
                 draft_state: self.draft_state(drawn.clone()),
-                prompt_logprobs: given.filter_map(|output| self.output(output)).collect(),
-                sampled: row.accept(drawn.map(|output| self.output(output)).collect()),
+                prompt_logprobs: given
+                    .filter_map(|output| self.output(output, row.asked))
+                    .collect(),
+                sampled: row.accept(drawn.map(|output| self.output(output, row.asked)).collect()),
             };
             (row, output)
         };
@@ -286,8 +297,8 @@ impl StepOutput {
         self.draft_states[of_first].to_vec()
     }
 
-    /// `None`: no logit of the row is finite.
-    fn output(&self, row: usize) -> Option<TokenLogprob> {
+    /// With the log probabilities of the first `asked` columns. `None`: no logit of the row is finite.
+    fn output(&self, row: usize, asked: usize) -> Option<TokenLogprob> {
         let token = self.tokens[row];
         if token == NO_TOKEN {
             return None;
@@ -298,10 +309,12 @@ impl StepOutput {
             .zip(self.top_logprobs[tops].iter().copied())
             .take_while(|&(token, _)| token != NO_TOKEN)
             .collect();
+        let asked_begin = row * self.asked_max;
         Some(TokenLogprob {
             token,
             logprob: Some(self.logprobs[row]),
             top,
+            asked: self.asked_logprobs[asked_begin..asked_begin + asked].to_vec(),
         })
     }
 }

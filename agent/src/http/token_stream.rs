@@ -201,7 +201,7 @@ fn submit(
         rid: item.rid.clone(),
         input_ids: item.input_ids.clone(),
         sampling,
-        logprobs: item.logprobs,
+        logprobs: item.logprobs.clone(),
         grammar: item.grammar.clone(),
         bootstrap,
         choice,

@@ -49,12 +49,12 @@ use linears::{
 use order::kernels_in_a_row_see_what_those_before_wrote;
 use pd_compute::{Backend, DType, Embed, NO_TOKEN, Packing, Ticket};
 use sampling::{
-    draws_fall_where_the_cpus_do, draws_over_many_splits_fall_where_the_cpus_do,
-    equal_logits_are_drawn_by_id, greedy_rows_take_the_first_of_the_likeliest,
-    masked_rows_draw_what_is_allowed, penalties_and_bias_come_before_the_draw,
-    penalties_and_bias_reach_every_split, rows_without_a_finite_logit_yield_no_token,
-    sampling_reads_its_parameters_at_every_replay, splits_without_numbers_are_passed_over,
-    the_likeliest_are_found_in_all_splits,
+    asked_tokens_have_the_logprobs_of_drawn_ones, draws_fall_where_the_cpus_do,
+    draws_over_many_splits_fall_where_the_cpus_do, equal_logits_are_drawn_by_id,
+    greedy_rows_take_the_first_of_the_likeliest, masked_rows_draw_what_is_allowed,
+    penalties_and_bias_come_before_the_draw, penalties_and_bias_reach_every_split,
+    rows_without_a_finite_logit_yield_no_token, sampling_reads_its_parameters_at_every_replay,
+    splits_without_numbers_are_passed_over, the_likeliest_are_found_in_all_splits,
 };
 use std::cell::RefCell;
 
@@ -124,6 +124,7 @@ checks! {
     penalties_and_bias_reach_every_split
     masked_rows_draw_what_is_allowed
     the_likeliest_are_found_in_all_splits
+    asked_tokens_have_the_logprobs_of_drawn_ones
     sampling_reads_its_parameters_at_every_replay
     pages_come_back_from_the_host_as_they_went
     large_buffers_go_and_come_in_parts

@@ -31,7 +31,7 @@ impl<B: DeviceTypes> Sample<'_, B> {
         } = *self;
         assert!(vocab > 0, "sample: a vocabulary of nothing");
         let (floats, words) = ([DType::F32], [DType::U32]);
-        let top = rows * out.top_n_max;
+        let (top, asked) = (rows * out.top_n_max, rows * out.asked_max);
         for (what, buffer, dtypes, len) in [
             ("logits", logits, &floats, rows * vocab),
             (
@@ -43,10 +43,12 @@ impl<B: DeviceTypes> Sample<'_, B> {
             ("token_counts", &params.token_counts, &words, 0),
             ("logit_bias", &params.logit_bias, &words, 0),
             ("masks", &params.masks, &words, 0),
+            ("asked_tokens", &params.asked_tokens, &words, asked),
             ("sampled tokens", &out.tokens, &words, rows),
             ("logprobs", &out.logprobs, &floats, rows),
             ("top_tokens", &out.top_tokens, &words, top),
             ("top_logprobs", &out.top_logprobs, &floats, top),
+            ("asked_logprobs", &out.asked_logprobs, &floats, asked),
         ] {
             buffer.expect_elements(what, dtypes, len);
         }

@@ -10,6 +10,7 @@ fn mk_event(top: usize) -> TokenEvent {
             token: 7,
             logprob: Some(0.0),
             top: vec![(0, 0.0); top],
+            asked: Vec::new(),
         }],
         ..TokenEvent::default()
     }

@@ -158,5 +158,7 @@ fn first_token(row: &MetadataRow) -> Option<TokenLogprob> {
         top: top
             .map(|pair| (pair.token_id.cast_unsigned(), pair.logprob))
             .collect(),
+        // The row has no place for them; docs/decisions/0006.
+        asked: Vec::new(),
     })
 }

@@ -15,6 +15,7 @@ fn row(tokens: usize, drafts: usize) -> StepRow {
         positions: 0..tokens,
         prompt_logprobs: 0,
         draws: true,
+        asked: 0,
         drafts: vec![0; drafts],
     }
 }

@@ -45,6 +45,9 @@ struct Launched<B: Backend> {
     /// Absent if no row wants the likeliest tokens.
     top: Option<(B::Ticket, B::Ticket)>,
     top_n_max: usize,
+    /// Absent if no row asks for tokens' log probabilities.
+    asked: Option<B::Ticket>,
+    asked_max: usize,
     /// Absent unless the states of drafts are read back.
     draft_states: Option<B::Ticket>,
     is_graph: bool,
@@ -330,7 +333,7 @@ impl<B: Backend> Launched<B> {
     /// Enqueues the read-back of the first `wanted` rows of `out`, behind the step that fills them.
     fn new(backend: &B, out: &SampleOut<B>, wanted: usize, is_graph: bool) -> Self {
         let read = |buffer: &B::Buffer, len: usize| backend.read(&buffer.slice(0..len));
-        let top_n_max = out.top_n_max;
+        let (top_n_max, asked_max) = (out.top_n_max, out.asked_max);
         let read_top = || {
             let len = wanted * top_n_max;
             (read(&out.top_tokens, len), read(&out.top_logprobs, len))
@@ -340,6 +343,8 @@ impl<B: Backend> Launched<B> {
             logprobs: read(&out.logprobs, wanted),
             top: (top_n_max > 0).then(read_top),
             top_n_max,
+            asked: (asked_max > 0).then(|| read(&out.asked_logprobs, wanted * asked_max)),
+            asked_max,
             draft_states: None,
             is_graph,
         }
@@ -352,6 +357,7 @@ impl<B: Backend> Launched<B> {
             Some((tokens, logprobs)) => (tokens.wait()?, logprobs.wait()?),
             None => (HostBytes::default(), HostBytes::default()),
         };
+        let asked_logprobs = self.asked.map(Ticket::wait).transpose()?;
         let draft_states = self.draft_states.map(Ticket::wait).transpose()?;
         let draft_states = draft_states.unwrap_or_default();
         Ok(StepOutput {
@@ -360,6 +366,8 @@ impl<B: Backend> Launched<B> {
             top_n_max: self.top_n_max,
             top_tokens: top_tokens.as_slice().to_vec(),
             top_logprobs: top_logprobs.as_slice().to_vec(),
+            asked_max: self.asked_max,
+            asked_logprobs: asked_logprobs.unwrap_or_default().as_slice().to_vec(),
             is_graph: self.is_graph,
             draft_states: draft_states.as_slice().to_vec(),
             kv_saturations: 0,

@@ -57,6 +57,8 @@ pub const LOGIT_BIAS_MAX: usize = 1024;
 pub const STOP_BYTES_MAX: usize = 1024;
 /// Largest number of reported tokens per position. Source: docs/sglang-protocol.md#metadata.
 pub const TOP_LOGPROBS_MAX: u32 = 128;
+/// Largest number of tokens whose log probabilities a request wants per position; as many as of the likeliest.
+pub const TOKEN_IDS_LOGPROB_MAX: usize = TOP_LOGPROBS_MAX as usize;
 
 // === impl SamplingParams ===
 

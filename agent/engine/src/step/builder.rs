@@ -100,12 +100,14 @@ impl StepBuilder {
             logit_rows.push(to_u32(first + position - start));
             let given = active.req.tokens[position + 1];
             sampling.push_given(given, active.req.top_logprobs_num());
+            sampling.ask(active.req.token_ids_logprob());
         }
         if row.draws {
             active.draw(id, logit_rows.len());
             logit_rows.push(to_u32(token_ids.len() - 1));
             let top_n = active.req.top_logprobs_num();
             sampling.push_sample(&active.req, Ahead::Unknown(drawing), top_n);
+            sampling.ask(active.req.token_ids_logprob());
         }
         if self.makes_entries() {
             let output = self.lists.logit_rows.len().saturating_sub(1);
@@ -153,6 +155,7 @@ impl StepBuilder {
         for place in 0..row.positions.len() {
             logit_rows.push(to_u32(first + place));
             sampling.push_sample(&active.req, Ahead::Drafts(&row.drafts[..place]), top_n);
+            sampling.ask(active.req.token_ids_logprob());
         }
         if self.makes_entries() {
             self.lists.push_next(&active.req, &row.positions, output);

@@ -275,6 +275,8 @@ impl Lists {
         shape.num_seqs = self.kv_lens.len();
         shape.num_logit_rows = self.logit_rows.len();
         shape.top_n_max = self.sampling.top_n_max;
+        let (asked_max, asked_tokens) = self.sampling.asked_table();
+        shape.asked_max = asked_max;
         page_table.resize(shape.num_seqs * shape.page_table_stride, 0);
         if shape.has_window {
             window_table.resize(page_table.len(), 0);
@@ -307,6 +309,7 @@ impl Lists {
             window_page_table: put(&window_table),
             token_counts: put(bytemuck::cast_slice(&self.sampling.token_counts)),
             logit_bias: put(bytemuck::cast_slice(&self.sampling.logit_bias)),
+            asked_tokens: put(&asked_tokens),
             next_tokens: put(&self.next_tokens),
             next_rows: put(&self.next_rows),
             draft_rows: put(&self.draft_rows),

@@ -4,7 +4,8 @@
 use crate::grammar::MaskJob;
 use crate::req::Req;
 use bytemuck::Zeroable;
-use pd_compute::{LogitBias, NO_MASK, SamplingRow, TokenCount};
+use pd_compute::{LogitBias, NO_MASK, NO_TOKEN, SamplingRow, TokenCount};
+use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(crate) struct SamplingRows {
@@ -15,6 +16,8 @@ pub(crate) struct SamplingRows {
     pub(crate) masks: Vec<MaskJob>,
     /// Largest `top_n` of a row.
     pub(crate) top_n_max: usize,
+    /// Of rows that ask for log probabilities of tokens: their index, and those tokens.
+    asked: Vec<(usize, Arc<[u32]>)>,
 }
 
 /// What comes between a request's tokens and the one that is sampled.
@@ -47,6 +50,7 @@ impl SamplingRows {
         self.logit_bias.clear();
         self.masks.clear();
         self.top_n_max = 0;
+        self.asked.clear();
     }
 
     /// A row that samples the token after `req.tokens` and those ahead of them, and reports the `top_n` likeliest.
@@ -114,6 +118,24 @@ impl SamplingRows {
             top_n,
             ..SamplingRow::greedy()
         });
+    }
+
+    /// Has the last row report the log probabilities of `tokens`, too.
+    pub(crate) fn ask(&mut self, tokens: &Arc<[u32]>) {
+        if !tokens.is_empty() {
+            self.asked.push((self.rows.len() - 1, Arc::clone(tokens)));
+        }
+    }
+
+    /// The longest list of asked tokens, and a table with so many columns for each row.
+    pub(crate) fn asked_table(&self) -> (usize, Vec<u32>) {
+        let lens = self.asked.iter().map(|(_, tokens)| tokens.len());
+        let columns = lens.max().unwrap_or(0);
+        let mut table = vec![NO_TOKEN; self.rows.len() * columns];
+        for (row, tokens) in &self.asked {
+            table[row * columns..][..tokens.len()].copy_from_slice(tokens);
+        }
+        (columns, table)
     }
 
     /// A row whose result is discarded.

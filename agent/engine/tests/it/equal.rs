@@ -4,7 +4,7 @@
 use crate::harness::{Answer, alone, assert_nothing_held, assert_same, collect, metric};
 use crate::harness::{DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, MODELS, QWEN3_5};
 use crate::harness::{alone_on, generate, mk_config, start};
-use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised};
+use crate::harness::{mk_prompt, mk_request, mk_sampled, mk_unpenalised, naming_tokens};
 use crate::pair::Pair;
 use pd_engine::engine::{Device, EngineConfig, FinishReason};
 use pd_kv_transfer::TransportChoice;
@@ -12,9 +12,13 @@ use pd_protocol::Transport;
 use pd_protocol::layout::KvDtype;
 use proptest::prelude::*;
 
-/// The answer that a router's client gets: decode's, with prefill's prompt logprobs.
-fn merge(prefill: Answer, decode: Answer) -> Answer {
+/// The answer that a router's client gets: decode's, with prefill's prompt logprobs and those of named tokens at the first.
+fn merge(prefill: Answer, mut decode: Answer) -> Answer {
     assert_eq!(prefill.token_ids, decode.token_ids[..1]);
+    assert!(decode.logprobs[0].asked.is_empty());
+    decode.logprobs[0]
+        .asked
+        .clone_from(&prefill.logprobs[0].asked);
     assert_eq!(prefill.logprobs, decode.logprobs[..1]);
     Answer {
         prompt_logprobs: prefill.prompt_logprobs,
@@ -28,7 +32,7 @@ fn assert_both_idle(pair: &Pair) {
 }
 
 fn one_request(transport: TransportChoice) {
-    let request = mk_sampled(&mk_prompt(9, 150), 20);
+    let request = naming_tokens(mk_sampled(&mk_prompt(9, 150), 20));
     let pair = Pair::start(transport, |config| config);
     let (prefill, decode) = pair.submit(&request, 1);
     let answer = merge(collect(prefill), collect(decode));
@@ -78,7 +82,7 @@ proptest! {
         penalised: bool,
     ) {
         let mk = if penalised { mk_sampled } else { mk_unpenalised };
-        let request = mk(&mk_prompt(9, prompt_len), 10);
+        let request = naming_tokens(mk(&mk_prompt(9, prompt_len), 10));
         let expected = alone_on(model, &request);
         let pair = Pair::start(transport, |config| EngineConfig {
             model_path: mk_config(model).model_path,

@@ -89,6 +89,7 @@ pub(crate) fn mk_request(prompt: &[u32], max_new_tokens: u32) -> GenerateRequest
             return_logprob: true,
             logprob_start_len: None,
             top_logprobs_num: 2,
+            ..LogprobOptions::default()
         },
         grammar: None,
         bootstrap: None,
@@ -261,6 +262,12 @@ pub(crate) fn alone_on(checkpoint: &str, request: &GenerateRequest) -> Answer {
         ..mk_config(checkpoint)
     };
     generate(&start(config), request.clone())
+}
+
+/// The same request with the log probabilities of some tokens at each position, of one twice.
+pub(crate) fn naming_tokens(mut request: GenerateRequest) -> GenerateRequest {
+    request.logprobs.token_ids_logprob = [5, 250, 5].into();
+    request
 }
 
 /// Everything except the cached tokens.

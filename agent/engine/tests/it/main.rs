@@ -12,5 +12,6 @@ mod pair;
 mod prefixes;
 mod speculation;
 mod states;
+mod token_ids_logprob;
 mod unified;
 mod windows;

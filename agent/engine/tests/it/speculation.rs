@@ -3,7 +3,8 @@
 
 use crate::harness::{LLAMA, MODELS, QWEN3_5, alone_on, assert_nothing_held, assert_same};
 use crate::harness::{collect, generate, metric, mk_config, mk_prompt, mk_request};
-use crate::harness::{mk_repeating, mk_sampled, mk_unpenalised, ngram, repeated, start};
+use crate::harness::{mk_repeating, mk_sampled, mk_unpenalised, naming_tokens};
+use crate::harness::{ngram, repeated, start};
 use crate::pair::Pair;
 use pd_engine::engine::{Engine, EngineConfig};
 use pd_engine::engine::{SpeculativeAlgorithm, SpeculativeConfig};
@@ -38,7 +39,7 @@ proptest! {
         overlap: bool,
     ) {
         let mk = [mk_request, mk_sampled, mk_unpenalised][kind];
-        let request = mk_repeating(mk(&repeated(9, prompt_len), 30));
+        let request = naming_tokens(mk_repeating(mk(&repeated(9, prompt_len), 30)));
         let expected = alone_on(model, &request);
         let engine = start(EngineConfig {
             chunked_prefill_size: chunk,

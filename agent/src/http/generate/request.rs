@@ -233,6 +233,7 @@ impl GenerateBody {
                     return_logprob,
                     logprob_start_len: u32::try_from(start).ok().filter(|_| return_logprob),
                     top_logprobs_num: if return_logprob { top_logprobs_num } else { 0 },
+                    ..LogprobOptions::default()
                 },
             )
             .collect())

@@ -63,7 +63,7 @@ pub(crate) async fn completions(
         rid: answered.head.id.clone(),
         input_ids,
         sampling: Arc::clone(&sampling),
-        logprobs,
+        logprobs: logprobs.clone(),
         grammar: grammar.clone(),
     };
     let items = prompts.into_iter().map(item).collect();
@@ -91,6 +91,7 @@ fn logprob_options(request: &OpenAiRequest<u32>) -> LogprobOptions {
         return_logprob: request.logprobs.is_some(),
         logprob_start_len: (echo && request.logprobs.is_some()).then_some(0),
         top_logprobs_num: request.logprobs.unwrap_or(0),
+        ..LogprobOptions::default()
     }
 }
 

@@ -14,6 +14,8 @@ pub struct SampleCase {
     /// Words of masks, one mask after another.
     pub masks: Vec<u32>,
     pub top_n_max: usize,
+    /// A row's columns, one row after another; rows have equally many.
+    pub asked: Vec<u32>,
     /// Logits lie in ± this.
     pub spread: f32,
     pub seed: u64,
@@ -26,6 +28,7 @@ pub struct Sampled {
     pub logprobs: Vec<f32>,
     pub top_tokens: Vec<u32>,
     pub top_logprobs: Vec<f32>,
+    pub asked_logprobs: Vec<f32>,
 }
 
 // === impl SampleCase ===
@@ -40,6 +43,7 @@ impl SampleCase {
             bias: Vec::new(),
             masks: Vec::new(),
             top_n_max: 0,
+            asked: Vec::new(),
             spread: 6.0,
             seed: 1,
         }
@@ -93,6 +97,7 @@ impl<B: Backend> Sampling<B> {
                 token_counts: subject.words(bytemuck::cast_slice(&case.counts)),
                 logit_bias: subject.words(bytemuck::cast_slice(&case.bias)),
                 masks: subject.words(&case.masks),
+                asked_tokens: subject.words(&case.asked),
             },
             out: SampleOut {
                 tokens: subject.zeros(DType::U32, rows),
@@ -100,6 +105,8 @@ impl<B: Backend> Sampling<B> {
                 top_n_max: case.top_n_max,
                 top_tokens: subject.zeros(DType::U32, top),
                 top_logprobs: subject.zeros(DType::F32, top),
+                asked_max: case.asked.len() / rows.max(1),
+                asked_logprobs: subject.zeros(DType::F32, case.asked.len()),
             },
         }
     }
@@ -128,6 +135,7 @@ impl<B: Backend> Sampling<B> {
             logprobs: subject.read(&out.logprobs),
             top_tokens: subject.read_words(&out.top_tokens),
             top_logprobs: subject.read(&out.top_logprobs),
+            asked_logprobs: subject.read(&out.asked_logprobs),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{Device, assert_close};
 use crate::cases::sampling::{SampleCase, Sampled, Sampling};
 use crate::cases::{reference, values};
 use pd_compute::sampling::SamplingRow;
-use pd_compute::{Backend, DType, LogitBias, NO_MASK, TokenCount, mask_words};
+use pd_compute::{Backend, DType, LogitBias, NO_MASK, NO_TOKEN, TokenCount, mask_words};
 
 type Filter = fn(&mut SamplingRow);
 
@@ -34,6 +34,7 @@ fn assert_alike(actual: &Sampled, expected: &Sampled, what: &dyn std::fmt::Debug
     assert_eq!(actual.top_tokens, expected.top_tokens, "{what:?}");
     assert_close(&actual.logprobs, &expected.logprobs, 2e-6, what);
     assert_close(&actual.top_logprobs, &expected.top_logprobs, 2e-6, what);
+    assert_close(&actual.asked_logprobs, &expected.asked_logprobs, 2e-6, what);
 }
 
 pub(super) fn greedy_rows_take_the_first_of_the_likeliest<D: Device>(device: &D) {
@@ -333,6 +334,44 @@ pub(super) fn the_likeliest_are_found_in_all_splits<D: Device>(device: &D) {
         ..SampleCase::new(rows, 9000)
     };
     assert_sampled_alike(device, &case);
+}
+
+pub(super) fn asked_tokens_have_the_logprobs_of_drawn_ones<D: Device>(device: &D) {
+    for vocab in [300, 20_001] {
+        let mut rows = drawing_with_filters(&[0.0, 0.7]);
+        for row in rows.iter_mut().step_by(2) {
+            (row.bias_begin, row.bias_end) = (0, 1);
+            (row.counts_begin, row.counts_end, row.presence_penalty) = (0, 1, 0.5);
+        }
+        (rows[1].given, rows[3].mask) = (17, 0);
+        let mut case = SampleCase {
+            masks: mask(vocab, |token| token % 3 == 1),
+            bias: vec![LogitBias {
+                token: 5,
+                bias: 2.0,
+            }],
+            counts: vec![TokenCount {
+                token: 6,
+                output_count: 2,
+            }],
+            ..SampleCase::new(rows, vocab)
+        };
+        let mut logits = case.logits();
+        logits[..vocab].fill(f32::NAN);
+        let drawn = case.run_on(&reference(), &logits).tokens;
+        let last = to_u32(vocab) - 1;
+        // An id beyond the vocabulary, one that is asked twice, and the end of a list.
+        let asked = |drawn| [5, 6, drawn, 5, last, last + 1, NO_TOKEN];
+        case.asked = drawn.into_iter().flat_map(asked).collect();
+        assert_sampled_alike_of(device, &case, &logits);
+        let sampled = case.run_on(&device.start(DType::BF16, false), &logits);
+        assert!(sampled.asked_logprobs[..7].iter().all(|it| it.is_nan()));
+        let rows = sampled.asked_logprobs.chunks_exact(7);
+        for (asked, own) in rows.zip(&sampled.logprobs).skip(1) {
+            assert_eq!(asked[2].to_bits(), own.to_bits());
+            assert!(asked[3].to_bits() == asked[0].to_bits() && asked[5].is_nan());
+        }
+    }
 }
 
 pub(super) fn sampling_reads_its_parameters_at_every_replay<D: Device>(device: &D) {

@@ -98,6 +98,7 @@ emulated! {
     penalties_and_bias_reach_every_split
     masked_rows_draw_what_is_allowed
     the_likeliest_are_found_in_all_splits
+    asked_tokens_have_the_logprobs_of_drawn_ones
     sampling_reads_its_parameters_at_every_replay
     pages_come_back_from_the_host_as_they_went
     large_buffers_go_and_come_in_parts

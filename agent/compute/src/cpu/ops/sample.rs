@@ -26,11 +26,14 @@ struct Sampler {
     counts: Src<u32>,
     bias: Src<u32>,
     masks: Src<u32>,
+    asked_tokens: Src<u32>,
     tokens: Dst<u32>,
     logprobs: Dst<f32>,
     top_n_max: usize,
     top_tokens: Dst<u32>,
     top_logprobs: Dst<f32>,
+    asked_max: usize,
+    asked_logprobs: Dst<f32>,
 }
 
 pub(in crate::cpu) fn sample(op: Sample<'_, CpuBackend>) -> impl FnOnce(&Exec<'_>) + Send + use<> {
@@ -41,7 +44,7 @@ pub(in crate::cpu) fn sample(op: Sample<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
         params,
         out,
     } = op;
-    let top_n_max = out.top_n_max;
+    let (top_n_max, asked_max) = (out.top_n_max, out.asked_max);
     // Both lists have two words per entry.
     let sampler = Sampler {
         logits: logits.dst("logits", rows * vocab),
@@ -54,11 +57,14 @@ pub(in crate::cpu) fn sample(op: Sample<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
             .logit_bias
             .src("logit_bias", params.logit_bias.len() / 2 * 2),
         masks: params.masks.src("masks", params.masks.len()),
+        asked_tokens: params.asked_tokens.src("asked_tokens", rows * asked_max),
         tokens: out.tokens.dst("sampled tokens", rows),
         logprobs: out.logprobs.dst("logprobs", rows),
         top_n_max,
         top_tokens: out.top_tokens.dst("top_tokens", rows * top_n_max),
         top_logprobs: out.top_logprobs.dst("top_logprobs", rows * top_n_max),
+        asked_max,
+        asked_logprobs: out.asked_logprobs.dst("asked_logprobs", rows * asked_max),
     };
     move |exec| {
         let isa = exec.isa;
@@ -98,20 +104,29 @@ impl Sampler {
             ban(logits, &masks[row.mask as usize * words..][..words]);
         }
 
+        self.report(isa, r, &row, logits);
+    }
+
+    /// Draws from a row's logits, and fills its part of the outputs.
+    fn report(&self, isa: Isa, r: usize, row: &SamplingRow, logits: &[f32]) {
         // SAFETY: the kernels have no needs of their own.
         let largest = unsafe { isa.dispatch(Largest { values: logits }) };
         let top = r * self.top_n_max..(r + 1) * self.top_n_max;
-        // SAFETY: as for the logits.
-        let (token, logprob, top_tokens, top_logprobs) = unsafe {
+        let asked = r * self.asked_max..(r + 1) * self.asked_max;
+        // SAFETY: on the queue; each row belongs to one task, and the op does not write its parameters.
+        let (token, logprob, top_tokens, top_logprobs, asked_tokens, asked_logprobs) = unsafe {
             (
                 &mut self.tokens.slice_mut(r..r + 1)[0],
                 &mut self.logprobs.slice_mut(r..r + 1)[0],
                 self.top_tokens.slice_mut(top.clone()),
                 self.top_logprobs.slice_mut(top),
+                &self.asked_tokens.slice()[asked.clone()],
+                self.asked_logprobs.slice_mut(asked),
             )
         };
         top_tokens.fill(NO_TOKEN);
         top_logprobs.fill(f32::NAN);
+        asked_logprobs.fill(f32::NAN);
         if !largest.is_finite() {
             (*token, *logprob) = (NO_TOKEN, f32::NAN);
             return;
@@ -125,22 +140,24 @@ impl Sampler {
         };
         let log_sum = f64::from(largest) + f64::from(sum).ln();
         #[allow(clippy::cast_possible_truncation, reason = "rounded once, on purpose")]
-        let logprob_of = |logit: f32| (f64::from(logit) - log_sum) as f32;
+        let logprob_of = |token: u32| {
+            let logit = logits.get(token as usize);
+            logit.map_or(f32::NAN, |logit| (f64::from(*logit) - log_sum) as f32)
+        };
         *token = match row.given {
             NO_TOKEN => {
-                SCRATCH.with_borrow_mut(|scratch| draw::draw(isa, logits, largest, &row, scratch))
+                SCRATCH.with_borrow_mut(|scratch| draw::draw(isa, logits, largest, row, scratch))
             }
             given => given,
         };
-        *logprob = logits
-            .get(*token as usize)
-            .map_or(f32::NAN, |logit| logprob_of(*logit));
+        *logprob = logprob_of(*token);
         let top_n = self.top_n_max.min(row.top_n as usize);
         likeliest::likeliest(logits, &mut top_tokens[..top_n]);
         for (token, logprob) in top_tokens[..top_n].iter().zip(top_logprobs) {
-            *logprob = logits
-                .get(*token as usize)
-                .map_or(f32::NAN, |logit| logprob_of(*logit));
+            *logprob = logprob_of(*token);
+        }
+        for (token, logprob) in asked_tokens.iter().zip(asked_logprobs) {
+            *logprob = logprob_of(*token);
         }
     }
 }

@@ -421,10 +421,12 @@ struct SampleArgs {
   const TokenCount* token_counts;
   const LogitBias* logit_bias;
   const uint32_t* masks;  // [masks][words of vocab]
+  const uint32_t* asked_tokens;  // [rows][asked_max]
   uint32_t* tokens;
   float* logprobs;
   uint32_t* top_tokens;  // [rows][top_n_max]
   float* top_logprobs;
+  float* asked_logprobs;  // [rows][asked_max]
   SamplePartial* partials;  // [rows][splits]
   uint64_t* listed;         // [rows][LISTED] of `Ranked`, an equal share of the places for each split
   uint32_t vocab;
@@ -432,7 +434,7 @@ struct SampleArgs {
   uint32_t num_token_counts;
   uint32_t num_logit_bias;
   uint32_t num_masks;
-  uint32_t pad;
+  uint32_t asked_max;
 };
 
 }  // namespace pd

@@ -1,5 +1,5 @@
 // The second half of sampling, by the rules of sampling.rs, from what the splits of a row came to: one token, its log
-// probability, the likeliest tokens.
+// probability, the likeliest tokens, those that are asked for.
 //
 // Weights are 2^((logit − largest) / temperature · log2 e), and masses their sums in whole units of 2^-40: integers, so
 // a sum is the same in any order. Nothing is sorted. A token's place in the order of ranks is a number, and what is
@@ -300,6 +300,18 @@ DEVICE void report_likeliest(const SampleArgs& args, uint32_t top_n, const Sourc
   }
 }
 
+DEVICE float logprob_of(const SampleArgs& args, const float* logits, uint32_t token, double log_sum) {
+  return token < args.vocab ? float(double(logits[token]) - log_sum) : no_number();
+}
+
+// Fills the row's part of the table of asked tokens.
+DEVICE void report_asked(const SampleArgs& args, const float* logits, bool is_finite, double log_sum) {
+  uint64_t at = uint64_t(blockIdx.y) * args.asked_max;
+  for (uint32_t i = threadIdx.x; i < args.asked_max; i += THREADS) {
+    args.asked_logprobs[at + i] = logprob_of(args, logits, is_finite ? args.asked_tokens[at + i] : NONE, log_sum);
+  }
+}
+
 }  // namespace
 
 // Grid: splits, rows. Shared memory: a `Shared`. Where a row wants masses, its blocks sum them up and the last one goes
@@ -349,11 +361,13 @@ KERNEL(pd_sample, SampleArgs, THREADS) {
   }
   sum = block_sum(sum, shared.reduction);
   double log_sum = 0.0;
+  // By the first thread and those that report asked tokens.
+  if (threadIdx.x < max_of(args.asked_max, 1u)) log_sum = double(largest) + log(double(sum));
   if (threadIdx.x == 0) {
-    log_sum = double(largest) + log(double(sum));
     args.tokens[blockIdx.y] = token;
-    args.logprobs[blockIdx.y] = token < args.vocab ? float(double(logits[token]) - log_sum) : no_number();
+    args.logprobs[blockIdx.y] = logprob_of(args, logits, token, log_sum);
   }
+  report_asked(args, logits, is_finite, log_sum);
   uint32_t top_n = is_finite ? min_of(row.top_n, args.top_n_max) : 0;
   bool is_listed = top_n > 0 && top_n <= shared.listed;
   report_likeliest(args, top_n, is_listed ? Source{nullptr, 0, shared.listed} : Source{logits, 0, args.vocab}, log_sum,

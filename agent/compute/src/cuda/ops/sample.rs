@@ -29,7 +29,7 @@ pub(in crate::cuda) fn sample(
     }
     let (words, floats) = ([DType::U32], [DType::F32]);
     let logits_addr = logits.addr_of("logits", &floats, rows * vocab);
-    let top = rows * out.top_n_max;
+    let (top, asked) = (rows * out.top_n_max, rows * out.asked_max);
     let splits = vocab.div_ceil(SAMPLE_SPLIT);
     // For all rows that the logits have room for: then it is made once, and no recorded step ever moves it.
     let rows_max = logits.len() / vocab;
@@ -45,10 +45,12 @@ pub(in crate::cuda) fn sample(
         token_counts: params.token_counts.addr_of("token_counts", &words, 0),
         logit_bias: params.logit_bias.addr_of("logit_bias", &words, 0),
         masks: params.masks.addr_of("masks", &words, 0),
+        asked_tokens: params.asked_tokens.addr_of("asked_tokens", &words, asked),
         tokens: out.tokens.addr_of("sampled tokens", &words, rows),
         logprobs: out.logprobs.addr_of("logprobs", &floats, rows),
         top_tokens: out.top_tokens.addr_of("top_tokens", &words, top),
         top_logprobs: out.top_logprobs.addr_of("top_logprobs", &floats, top),
+        asked_logprobs: out.asked_logprobs.addr_of("asked_logprobs", &floats, asked),
         partials: scratch + 4 * listed as u64,
         listed: scratch,
         vocab: to_u32(vocab),
@@ -57,7 +59,7 @@ pub(in crate::cuda) fn sample(
         num_token_counts: to_u32(params.token_counts.len() / 2),
         num_logit_bias: to_u32(params.logit_bias.len() / 2),
         num_masks: to_u32(params.masks.len() / mask_words(vocab)),
-        pad: 0,
+        asked_max: to_u32(out.asked_max),
     };
     let grid = [to_u32(splits), to_u32(rows), 1];
     shared.launch(Kernel::SamplePartials, grid, SAMPLE_PARTIALS_SHARED, &args)?;

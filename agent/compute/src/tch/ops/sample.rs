@@ -17,7 +17,8 @@ pub(in crate::tch) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
     let host = logits_buffer.first("logits", rows * vocab)?;
     let mut logits: Vec<f32> = host.as_slice().to_vec();
     let row_words = rows * SamplingRow::WORDS;
-    let (params_host, counts, bias, masks) = (
+    let asked_len = rows * out.asked_max;
+    let (params_host, counts, bias, masks, asked) = (
         params.rows.first("sampling rows", row_words)?,
         params
             .token_counts
@@ -26,10 +27,11 @@ pub(in crate::tch) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
             .logit_bias
             .first("logit_bias", params.logit_bias.len() / 2 * 2)?,
         params.masks.first("masks", params.masks.len())?,
+        params.asked_tokens.first("asked_tokens", asked_len)?,
     );
-    let rows = params_host.as_slice::<SamplingRow>().iter();
+    let rows = params_host.as_slice::<SamplingRow>().iter().enumerate();
     let mut results = Results::default();
-    for (row, logits) in rows.zip(logits.chunks_exact_mut(vocab)) {
+    for ((r, row), logits) in rows.zip(logits.chunks_exact_mut(vocab)) {
         penalise(
             logits,
             row,
@@ -44,7 +46,10 @@ pub(in crate::tch) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
             let mask = all.nth(row.mask as usize);
             ban(logits, mask.ok_or("a row's mask is beyond the masks")?);
         }
-        results.add(&Distribution::of(logits), row, out.top_n_max);
+        let distribution = Distribution::of(logits);
+        results.add(&distribution, row, out.top_n_max);
+        let asked = &asked.as_slice::<u32>()[r * out.asked_max..(r + 1) * out.asked_max];
+        results.add_asked(&distribution, asked);
     }
     logits_buffer.write(bytemuck::cast_slice(&logits));
     out.tokens.write(bytemuck::cast_slice(&results.tokens));
@@ -53,6 +58,8 @@ pub(in crate::tch) fn sample(op: Sample<'_, TchBackend>) -> Result<(), String> {
         .write(bytemuck::cast_slice(&results.top_tokens));
     out.top_logprobs
         .write(bytemuck::cast_slice(&results.top_logprobs));
+    out.asked_logprobs
+        .write(bytemuck::cast_slice(&results.asked_logprobs));
     Ok(())
 }
 
@@ -63,6 +70,7 @@ struct Results {
     logprobs: Vec<f32>,
     top_tokens: Vec<u32>,
     top_logprobs: Vec<f32>,
+    asked_logprobs: Vec<f32>,
 }
 
 /// A row's logits after penalties and bias, none of which is NaN.
@@ -147,6 +155,18 @@ impl Results {
         self.top_tokens.extend(top.iter().map(|(id, _)| *id));
         self.top_logprobs
             .extend(top.iter().map(|(_, logprob)| *logprob));
+    }
+
+    fn add_asked(&mut self, from: &Distribution, asked: &[u32]) {
+        let logprob = |token: &u32| {
+            let is_finite = from.largest.is_finite();
+            if is_finite {
+                from.logprob(*token)
+            } else {
+                f32::NAN
+            }
+        };
+        self.asked_logprobs.extend(asked.iter().map(logprob));
     }
 }
 

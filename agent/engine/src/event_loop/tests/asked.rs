@@ -54,7 +54,7 @@ impl Asked {
             logprobs: LogprobOptions {
                 return_logprob: self.prompt_logprobs,
                 logprob_start_len: self.prompt_logprobs.then_some(0),
-                top_logprobs_num: 0,
+                ..LogprobOptions::default()
             },
             grammar: None,
             bootstrap: None,

@@ -1,7 +1,7 @@
 //! A step's inputs and outputs on the device. All inputs are uploaded in one copy.
 
 use crate::model::StepLimits;
-use crate::sample::params::TOP_LOGPROBS_MAX;
+use crate::sample::params::{TOKEN_IDS_LOGPROB_MAX, TOP_LOGPROBS_MAX};
 use crate::step::{StepPlan, StepShape};
 use pd_compute::{Backend, BatchView, ComputeError, DType, DeviceBuffer, SampleOut};
 use pd_compute::{SamplingRow, SamplingView, StateRows, mask_words};
@@ -17,6 +17,7 @@ pub(super) struct StepBuffers<B: Backend> {
     logprobs: B::Buffer,
     top_tokens: B::Buffer,
     top_logprobs: B::Buffer,
+    asked_logprobs: B::Buffer,
 }
 
 /// A plan's lists on the device.
@@ -56,6 +57,7 @@ impl<B: Backend> StepBuffers<B> {
         let u32s = |name: &str, len: usize| backend.alloc(name, DType::U32, len);
         let f32s = |name: &str, len: usize| backend.alloc(name, DType::F32, len);
         let top_len = max_logit_rows * TOP_LOGPROBS_MAX as usize;
+        let asked_len = max_logit_rows * TOKEN_IDS_LOGPROB_MAX;
         let words = 4 * max_tokens + 6 * max_seqs + max_logit_rows * (SamplingRow::WORDS + 1);
         Ok(Self {
             words: u32s(INPUTS, words.next_power_of_two())?,
@@ -64,6 +66,7 @@ impl<B: Backend> StepBuffers<B> {
             logprobs: f32s("logprobs", max_logit_rows)?,
             top_tokens: u32s("top tokens", top_len)?,
             top_logprobs: f32s("top logprobs", top_len)?,
+            asked_logprobs: f32s("logprobs of asked tokens", asked_len)?,
         })
     }
 
@@ -78,13 +81,20 @@ impl<B: Backend> StepBuffers<B> {
     }
 
     pub(super) fn outputs(&self, shape: &StepShape) -> SampleOut<B> {
-        let (rows, top_n_max) = (shape.num_logit_rows, shape.top_n_max);
+        let StepShape {
+            num_logit_rows: rows,
+            top_n_max,
+            asked_max,
+            ..
+        } = *shape;
         SampleOut {
             tokens: self.tokens.slice(0..rows),
             logprobs: self.logprobs.slice(0..rows),
             top_n_max,
             top_tokens: self.top_tokens.slice(0..rows * top_n_max),
             top_logprobs: self.top_logprobs.slice(0..rows * top_n_max),
+            asked_max,
+            asked_logprobs: self.asked_logprobs.slice(0..rows * asked_max),
         }
     }
 
@@ -135,6 +145,7 @@ impl<B: Backend> StepBuffers<B> {
                 token_counts: at(&places.token_counts),
                 logit_bias: at(&places.logit_bias),
                 masks: self.masks.clone(),
+                asked_tokens: at(&places.asked_tokens),
             },
             states: shape.has_states.then(|| StateRows {
                 read: at(&places.state_read),

@@ -95,6 +95,9 @@ impl ChatAsked {
         let head = Head::new(app, service, id_prefix, request.rid.take())?;
         let tally = Tally::new(&[input_ids.len()], choices);
         let sampling = Arc::new(sampling);
+        let texts = logprobs
+            .return_logprob
+            .then(|| TokenTexts(Arc::clone(service.engine.tokenizer())));
         let item = Item {
             rid: head.id.clone(),
             input_ids,
@@ -106,9 +109,7 @@ impl ChatAsked {
         Ok(ChatStarted {
             head,
             readers,
-            texts: logprobs
-                .return_logprob
-                .then(|| TokenTexts(Arc::clone(service.engine.tokenizer()))),
+            texts,
             tally,
             generation: TokenStream::start(service, parts, dialect).await?,
             // Prefill answers with one token, after its transfer: there is nothing to stream.
@@ -150,8 +151,8 @@ fn logprob_options(request: &OpenAiRequest<bool>) -> Result<LogprobOptions, ApiE
     }
     Ok(LogprobOptions {
         return_logprob,
-        logprob_start_len: None,
         top_logprobs_num,
+        ..LogprobOptions::default()
     })
 }
 

@@ -44,12 +44,15 @@ fn run_masked(
         top_n_max,
         top_tokens: words(&backend, &vec![0; rows.len() * top_n_max]),
         top_logprobs: zeros(&backend, rows.len() * top_n_max),
+        asked_max: 0,
+        asked_logprobs: zeros(&backend, 0),
     };
     let params = SamplingView {
         rows: words(&backend, bytemuck::cast_slice(rows)),
         token_counts: words(&backend, bytemuck::cast_slice(counts)),
         logit_bias: words(&backend, bytemuck::cast_slice(bias)),
         masks: words(&backend, masks),
+        asked_tokens: words(&backend, &[]),
     };
     backend.sample(Sample {
         logits: &floats(&backend, logits),
