@@ -1,7 +1,7 @@
-//! Log probabilities of the prompt, which prefill computes and decode's answer lacks: read from
-//! prefill's answer, and put in front of decode's lists, as text, so that every number keeps its
-//! digits. Plain answers, batches, and the events of a stream. Where an API's answers hold the
-//! lists is `shape`'s to know.
+//! Log probabilities that prefill computes and decode's answer lacks: of the prompt, which are put in front of decode's
+//! lists, and of the tokens that a request names, at the answer's first token. Read from prefill's answer and merged as
+//! text, so that every number keeps its digits. Plain answers, batches, and the events of a stream. Where an API's
+//! answers hold the lists is `shape`'s to know.
 
 mod events;
 mod shape;
@@ -12,7 +12,7 @@ pub(crate) use shape::AnswerShape;
 use crate::splice::{scan_object, span};
 use crate::sse::{self, EventSplitter};
 use bytes::{Bytes, BytesMut};
-use shape::LogprobField;
+use shape::{LogprobField, OF_FIRST_TOKEN};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -101,15 +101,21 @@ impl PromptLogprobs {
         edits
     }
 
-    /// Puts the prompt's lists in front of those that `object` has, and adds the others.
+    /// Puts the prompt's lists in front of those that `object` has, and adds the others; completes the list of the first
+    /// token.
     fn edit_object(&self, text: &str, object: &str, mut missing: Lists, edits: &mut Edits) {
         let mut is_empty = true;
         let replaced = edits.len();
         let scanned = scan_object(object, |key, value| {
             is_empty = false;
             let idx = self.shape.list_idx(key);
-            if let Some(prompt) = idx.and_then(|idx| missing[idx].take()) {
-                edits.push((span(text, value.get()), joined(prompt, value.get())));
+            if let Some(list) = idx.and_then(|idx| missing[idx].take()) {
+                let merged = if key == OF_FIRST_TOKEN {
+                    completed(list, value.get())
+                } else {
+                    joined(list, value.get())
+                };
+                edits.push((span(text, value.get()), merged));
             }
             Ok(())
         });
@@ -121,11 +127,13 @@ impl PromptLogprobs {
         edits.push((close_at..close_at, self.members(&missing, is_empty)));
     }
 
-    /// `lists` as members of an object that has others before unless it `is_empty`.
+    /// `lists` of the prompt as members of an object that has others before unless it `is_empty`.
     fn members(&self, lists: &Lists, mut is_empty: bool) -> String {
         let mut members = String::new();
         for (name, list) in self.shape.lists().iter().zip(lists) {
-            let Some(list) = list else { continue };
+            let Some(list) = list.as_ref().filter(|_| *name != OF_FIRST_TOKEN) else {
+                continue;
+            };
             if !is_empty {
                 members.push(',');
             }
@@ -151,6 +159,17 @@ fn joined(mut prompt: String, decode: &str) -> String {
         prompt.push(']');
     }
     prompt
+}
+
+/// Decode's list, with prefill's element where the first one is null.
+fn completed(first: String, decode: &str) -> String {
+    match inside(decode).and_then(|list| list.strip_prefix("null")) {
+        Some(rest) => joined(
+            first,
+            &format!("[{}]", rest.trim_start().trim_start_matches(',')),
+        ),
+        None => decode.to_owned(),
+    }
 }
 
 fn apply(body: &Bytes, edits: Edits) -> Bytes {

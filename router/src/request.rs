@@ -56,7 +56,7 @@ pub(crate) struct RoutingFields {
     pub(crate) prompt_tokens: u64,
     /// Tokens it may produce, of all its answers.
     pub(crate) output_tokens: u64,
-    /// Set if log probabilities of the prompt are asked for, which come from prefill: how answers
+    /// Set if log probabilities of the prompt may be asked for, or of named tokens, which come from prefill: how answers
     /// hold them.
     pub(crate) prompt_logprobs: Option<AnswerShape>,
     pub(crate) splice_points: SplicePoints,

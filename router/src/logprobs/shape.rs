@@ -3,6 +3,9 @@
 use crate::splice::scan_object;
 use serde_json::value::RawValue;
 
+/// The list of `/generate` whose first element decode leaves null, as SGLang's does, and prefill has.
+pub(super) const OF_FIRST_TOKEN: &str = "output_token_ids_logprobs";
+
 /// How an API reports log probabilities of the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerShape {
@@ -25,13 +28,14 @@ pub(super) struct LogprobField<'a> {
 // === impl AnswerShape ===
 
 impl AnswerShape {
-    /// Names of the lists that the prompt has a part in.
+    /// Names of the lists that prefill has a part in.
     pub(super) fn lists(self) -> &'static [&'static str] {
         match self {
             Self::Generate => &[
                 "input_token_logprobs",
                 "input_top_logprobs",
                 "input_token_ids_logprobs",
+                OF_FIRST_TOKEN,
             ],
             Self::Completions => &["tokens", "token_logprobs", "top_logprobs", "text_offset"],
         }

@@ -78,6 +78,29 @@ fn events_that_arrive_together_are_merged_one_by_one() {
     assert!(merger.rest().is_empty());
 }
 
+#[test]
+fn the_first_token_has_the_named_tokens_of_prefill() {
+    let answer = |list: &str| format!(r#"{{"meta_info":{{"output_token_ids_logprobs":{list}}}}}"#);
+    let prefill = answer("[[[-0.10,7,null]]]");
+    for (decode, whole) in [
+        ("[null]", "[[[-0.10,7,null]]]"),
+        (
+            "[null,[[-0.50,7,null]]]",
+            "[[[-0.10,7,null]],[[-0.50,7,null]]]",
+        ),
+        ("[null , null]", "[[[-0.10,7,null]],null]"),
+        ("[[[-0.50,7,null]]]", "[[[-0.50,7,null]]]"),
+        ("[]", "[]"),
+    ] {
+        assert_eq!(merged(&prefill, &answer(decode)), answer(whole));
+    }
+    for decode in [answer("[null]"), r#"{"meta_info":{"id":1}}"#.to_owned()] {
+        assert_eq!(merged(&answer("[]"), &decode), decode);
+    }
+    let without = r#"{"meta_info":{"id":1}}"#;
+    assert_eq!(merged(&prefill, without), without);
+}
+
 /// A choice of a completion with one token in each of its lists.
 fn choice(index: u64, lists: [&str; 4]) -> String {
     let [tokens, logprobs, tops, offsets] = lists;
