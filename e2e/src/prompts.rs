@@ -23,6 +23,7 @@ pub fn greedy(input_ids: &[u32], max_new_tokens: u32) -> Value {
         },
         "return_logprob": true,
         "top_logprobs_num": 3,
+        "token_ids_logprob": [11, 299],
     })
 }
 
@@ -109,6 +110,7 @@ pub fn essence(answer: &Value) -> Value {
         "finish_reason": meta["finish_reason"],
         "output_token_logprobs": meta["output_token_logprobs"],
         "output_top_logprobs": meta["output_top_logprobs"],
+        "output_token_ids_logprobs": meta["output_token_ids_logprobs"],
         "input_token_logprobs": meta["input_token_logprobs"],
         "prompt_tokens": meta["prompt_tokens"],
         "completion_tokens": meta["completion_tokens"],

@@ -37,6 +37,7 @@ pub(crate) async fn generate(
         prompt_tokens: part.item.input_ids.len(),
         return_logprob: part.item.logprobs.return_logprob,
         top_logprobs: part.item.logprobs.top_logprobs_num > 0,
+        token_ids_logprob: Arc::clone(&part.item.logprobs.token_ids_logprob),
         texts: return_text.then(|| TokenTexts(Arc::clone(service.engine.tokenizer()))),
         weight_version: service.engine.info().weight_version.clone(),
         started,

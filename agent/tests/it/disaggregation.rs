@@ -107,7 +107,7 @@ async fn a_pair_at_answers_as_one_process_does(host: &str) {
     let mut body = json!({
         "text": ["the sea is wide and deep", "the sky"],
         "sampling_params": {"temperature": 0.8, "sampling_seed": 11, "max_new_tokens": 24, "n": 2},
-        "return_logprob": true,
+        "return_logprob": true, "token_ids_logprob": [7, 40],
     });
     let alone = whole.client.post(&whole.url("/generate"), &body).await.ok();
     body["bootstrap_host"] = json!(host);
@@ -132,6 +132,15 @@ async fn a_pair_at_answers_as_one_process_does(host: &str) {
         assert_eq!(one["output_ids"], other["output_ids"]);
         let logprobs = |a: &Value| a["meta_info"]["output_token_logprobs"].clone();
         assert_eq!(logprobs(one), logprobs(other));
+        let named = |a: &Value| {
+            a["meta_info"]["output_token_ids_logprobs"]
+                .as_array()
+                .cloned()
+        };
+        let (of_prefill, of_decode) = (named(&first[part]).unwrap(), named(one).unwrap());
+        assert_eq!((of_prefill.len(), &of_decode[0]), (1, &Value::Null));
+        let joined = [of_prefill, of_decode[1..].to_vec()].concat();
+        assert_eq!(Some(joined), named(other));
         assert_eq!(first[part]["output_ids"][0], other["output_ids"][0]);
     }
     let timeline = decode

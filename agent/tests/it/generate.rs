@@ -81,6 +81,50 @@ async fn logprobs_are_tuples_of_prompt_and_answer() {
 }
 
 #[tokio::test]
+async fn named_tokens_have_tuples_at_each_position() {
+    let agent = Agent::start(&[]).await;
+    let body = json!({
+        "input_ids": [[5, 6, 7, 8], [9, 5]], "sampling_params": greedy(3), "return_logprob": true,
+        "logprob_start_len": 0, "return_text_in_logprobs": true,
+        "token_ids_logprob": [[7, 40, 7], []],
+    });
+    let answers = answer(&agent, body).await;
+    let meta = &answers[0]["meta_info"];
+    let list = |name: &str| meta[name].as_array().unwrap().clone();
+    let (input, output) = (
+        list("input_token_ids_logprobs"),
+        list("output_token_ids_logprobs"),
+    );
+    assert_eq!((input.len(), output.len()), (4, 3));
+    assert_eq!(input[0], Value::Null);
+    for tuples in input[1..].iter().chain(&output) {
+        let tuples = tuples.as_array().unwrap();
+        let ids: Vec<_> = tuples.iter().map(|tuple| tuple[1].clone()).collect();
+        assert_eq!(ids, [7, 40, 7]);
+        assert!(
+            tuples
+                .iter()
+                .all(|tuple| tuple[0].as_f64().unwrap() < 0.0 && tuple[2].is_string())
+        );
+        assert_eq!(tuples[0], tuples[2]);
+    }
+    // Of the prompt's third token, which is one of them.
+    assert_eq!(input[2][0], list("input_token_logprobs")[2]);
+    assert!(
+        answers[1]["meta_info"]
+            .get("output_token_ids_logprobs")
+            .is_none()
+    );
+    let unasked = json!({"text": "a", "sampling_params": greedy(1), "token_ids_logprob": [7]});
+    let unasked = answer(&agent, unasked).await;
+    assert!(
+        unasked["meta_info"]
+            .get("output_token_ids_logprobs")
+            .is_none()
+    );
+}
+
+#[tokio::test]
 async fn a_batch_is_answered_in_order_with_settings_of_its_own() {
     let agent = Agent::start(&[]).await;
     let body = json!({

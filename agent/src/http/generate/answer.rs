@@ -5,6 +5,7 @@ use crate::http::openai::{TokenTexts, finite};
 use crate::http::token_stream::Answer;
 use pd_engine::engine::{StopMatch, TokenLogprob};
 use serde::Serialize;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// What the answers of one part need in addition to its tokens.
@@ -14,6 +15,7 @@ pub(crate) struct Meta {
     pub(crate) prompt_tokens: usize,
     pub(crate) return_logprob: bool,
     pub(crate) top_logprobs: bool,
+    pub(crate) token_ids_logprob: Arc<[u32]>,
     /// Set by `return_text_in_logprobs`.
     pub(crate) texts: Option<TokenTexts>,
     pub(crate) weight_version: String,
@@ -66,12 +68,21 @@ struct Logprobs {
     output_token_logprobs: Vec<Tuple>,
     #[serde(flatten)]
     top: Option<TopLogprobs>,
+    #[serde(flatten)]
+    token_ids: Option<TokenIdsLogprobs>,
 }
 
 #[derive(Debug, Serialize)]
 struct TopLogprobs {
     input_top_logprobs: Vec<Option<Vec<Tuple>>>,
     output_top_logprobs: Vec<Option<Vec<Tuple>>>,
+}
+
+/// Null where nothing is known: at the first token of a prompt, and on decode at the first of an answer.
+#[derive(Debug, Serialize)]
+struct TokenIdsLogprobs {
+    input_token_ids_logprobs: Vec<Option<Vec<Tuple>>>,
+    output_token_ids_logprobs: Vec<Option<Vec<Tuple>>>,
 }
 
 /// Log probability, token id, and the token's text if requested.
@@ -135,12 +146,24 @@ impl Logprobs {
             });
             likeliest.collect()
         };
+        let asked = |tokens: &[TokenLogprob]| {
+            let asked = tokens.iter().map(|t| {
+                let asked = meta.token_ids_logprob.iter().zip(&t.asked);
+                let asked = asked.map(|(&id, &lp)| meta.tuple(id, Some(lp)));
+                (!t.asked.is_empty()).then(|| asked.collect())
+            });
+            asked.collect()
+        };
         Self {
             input_token_logprobs: tuples(&answer.prompt_logprobs),
             output_token_logprobs: tuples(&answer.logprobs),
             top: meta.top_logprobs.then(|| TopLogprobs {
                 input_top_logprobs: top(&answer.prompt_logprobs),
                 output_top_logprobs: top(&answer.logprobs),
+            }),
+            token_ids: (!meta.token_ids_logprob.is_empty()).then(|| TokenIdsLogprobs {
+                input_token_ids_logprobs: asked(&answer.prompt_logprobs),
+                output_token_ids_logprobs: asked(&answer.logprobs),
             }),
         }
     }

@@ -28,6 +28,8 @@ pub(crate) struct GenerateBody {
     return_logprob: Option<OneOrMany<bool>>,
     logprob_start_len: Option<OneOrMany<i64>>,
     top_logprobs_num: Option<OneOrMany<u32>>,
+    /// Ids, of all prompts; or a list of ids for each.
+    token_ids_logprob: Option<OneOrMany<OneOrMany<u32>>>,
     rid: Option<OneOrMany<String>>,
     pub(crate) return_text_in_logprobs: Option<bool>,
     pub(crate) stream: Option<bool>,
@@ -226,17 +228,51 @@ impl GenerateBody {
         let flags = spread.over("return_logprob", self.return_logprob.take(), false)?;
         let starts = spread.over("logprob_start_len", self.logprob_start_len.take(), -1)?;
         let tops = spread.over("top_logprobs_num", self.top_logprobs_num.take(), 0)?;
-        let options = flags.into_iter().zip(starts).zip(tops);
-        Ok(options
-            .map(
-                |((return_logprob, start), top_logprobs_num)| LogprobOptions {
-                    return_logprob,
-                    logprob_start_len: u32::try_from(start).ok().filter(|_| return_logprob),
-                    top_logprobs_num: if return_logprob { top_logprobs_num } else { 0 },
-                    ..LogprobOptions::default()
-                },
-            )
-            .collect())
+        let token_ids = self.take_token_ids(spread)?;
+        let options = flags.into_iter().zip(starts).zip(tops).zip(token_ids);
+        let options = options.map(|(((return_logprob, start), top_logprobs_num), token_ids)| {
+            let given = LogprobOptions {
+                return_logprob,
+                logprob_start_len: u32::try_from(start).ok(),
+                top_logprobs_num,
+                token_ids_logprob: token_ids,
+            };
+            if return_logprob {
+                given
+            } else {
+                LogprobOptions::default()
+            }
+        });
+        Ok(options.collect())
+    }
+
+    fn take_token_ids(&mut self, spread: &Spread) -> Result<Vec<Arc<[u32]>>, ApiError> {
+        const FIELD: &str = "token_ids_logprob";
+        let shared = |ids: Vec<u32>| OneOrMany::One(Arc::from(ids));
+        let id = |given: &OneOrMany<u32>| match given {
+            OneOrMany::One(id) => Some(*id),
+            OneOrMany::Many(_) => None,
+        };
+        let list = |given: OneOrMany<u32>| match given {
+            OneOrMany::One(_) => None,
+            OneOrMany::Many(ids) => Some(Arc::from(ids)),
+        };
+        let ids = match self.token_ids_logprob.take() {
+            None => None,
+            Some(OneOrMany::One(id)) => Some(shared(id.into_vec())),
+            Some(OneOrMany::Many(given)) => Some(match given.iter().map(id).collect() {
+                Some(ids) => shared(ids),
+                None => {
+                    let lists: Option<_> = given.into_iter().map(list).collect();
+                    OneOrMany::Many(lists.ok_or_else(|| {
+                        let message = "`token_ids_logprob` mixes ids and lists of ids; give one list, or one for each \
+                                       prompt";
+                        ApiError::field(FIELD, message)
+                    })?)
+                }
+            }),
+        };
+        spread.over(FIELD, ids, Arc::default())
     }
 
     /// The ids of the requests: given ones, or drawn. A single id for several prompts gets their

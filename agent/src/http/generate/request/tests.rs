@@ -48,6 +48,30 @@ fn settings_are_shared_or_one_for_each_prompt() {
 }
 
 #[test]
+fn token_ids_are_of_all_prompts_or_of_each() {
+    let ids = |token_ids: &str| {
+        let asked =
+            format!(r#"{{"return_logprob": [true, true], "token_ids_logprob": {token_ids}}}"#);
+        let options = body(&asked).take_logprobs(&Spread { len: 2 });
+        options.map(|options| {
+            let ids = options.iter().map(|it| it.token_ids_logprob.to_vec());
+            ids.collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(ids("[7, 5, 7]").unwrap(), [[7, 5, 7], [7, 5, 7]]);
+    assert_eq!(ids("7").unwrap(), [[7], [7]]);
+    assert_eq!(ids("[[7, 5], []]").unwrap(), [vec![7, 5], vec![]]);
+    for none in ["null", "[]"] {
+        assert_eq!(ids(none).unwrap(), [Vec::<u32>::new(), Vec::new()]);
+    }
+    assert_eq!(
+        refusal(ids("[[1], [2], [3]]")),
+        "`token_ids_logprob` has 3 elements for 2 prompts"
+    );
+    assert!(refusal(ids("[[1], 2]")).contains("mixes ids and lists of ids"));
+}
+
+#[test]
 fn no_prompt_logprobs_are_returned_by_default() {
     let one = Spread { len: 1 };
     let logprobs = body(r#"{"return_logprob": true}"#)
