@@ -11,6 +11,7 @@ use crate::wiring::log_to_stderr;
 use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 use pd_engine::engine::{Engine, EngineConfig, EngineHandle, FinishReason, GenerateRequest};
+use pd_engine::grammar::{Grammar, GrammarSource};
 use pd_engine::observe::{
     Comparison, Difference, Observation, ObservedEngine, Observer, Point, compare,
 };
@@ -123,7 +124,7 @@ fn replay_one(
 ) -> (String, Outcome) {
     let name = recording.name();
     collector.0.lock().clear();
-    let ended = recording.request();
+    let ended = recording.request(|source| compile(replayer, source));
     let ended = ended.and_then(|request| compute(replayer, request));
     let replayed = std::mem::take(&mut *collector.0.lock());
     let page_size = engine.page_size as usize;
@@ -186,6 +187,11 @@ impl From<Outcome> for ExitCode {
             Outcome::NotCompared => Self::from(2),
         }
     }
+}
+
+fn compile(replayer: &EngineHandle, source: GrammarSource) -> Result<Grammar> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    Ok(runtime.block_on(replayer.grammars().compile(source))?)
 }
 
 /// Computes the whole request.

@@ -17,6 +17,7 @@ mod thought;
 mod vocabulary;
 
 use compile::Compiled;
+use serde::{Deserialize, Serialize};
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub use tags::{StructuralTag, Tag};
 pub use thought::Thought;
 
 /// What an answer must be, as a client writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GrammarSource {
     /// JSON that a JSON schema describes, which is given as JSON text. Keywords that no JSON schema knows are
     /// annotations; one that a grammar cannot enforce is refused.
@@ -101,6 +103,7 @@ impl GrammarSource {
         }
     }
 
+    /// In bytes.
     fn len(&self) -> usize {
         match self {
             Self::JsonSchema(text) | Self::Regex(text) | Self::Ebnf(text) => text.len(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub use compare::{Comparison, Difference, Place, compare};
 pub use payload_hash::PayloadHash;
 pub(crate) use payload_hash::PayloadHasher;
-pub use points::{Admitted, Observation, ObservedEngine, Payload, Point};
+pub use points::{Admitted, Observation, ObservedEngine, Payload, Point, RecordedGrammar};
 
 /// Takes what is observed.
 pub trait Observer: Debug + Send + Sync {

@@ -1,7 +1,8 @@
 //! Files of observations, written and read again.
 
 use super::*;
-use pd_engine::observe::{Admitted, Payload, Point};
+use pd_engine::grammar::{Arguments, Around, Calls, GrammarSource, Thought, ToolCall};
+use pd_engine::observe::{Admitted, Payload, Point, RecordedGrammar};
 use pd_engine::sample::params::SamplingParams;
 
 fn mk_engine() -> ObservedEngine {
@@ -25,6 +26,29 @@ fn mk_observation(point: Point) -> Observation {
     }
 }
 
+/// Calls behind a thought, whose schema has its own order and numbers.
+fn mk_calls() -> GrammarSource {
+    let text = str::to_owned;
+    let thought = Thought {
+        open: None,
+        close: text("</think>"),
+        lead: text("\n\n"),
+    };
+    let schema = serde_json::json!({"properties": {"b": {"minimum": 0.1}, "a": {"maximum": 1e20}}});
+    let calls = GrammarSource::Calls(Calls {
+        tools: vec![ToolCall {
+            begin: text("<call>f"),
+            behind_number: None,
+            arguments: Arguments::Json(schema),
+            end: text("</call>"),
+        }],
+        around: Around::Text {
+            trigger: text("<call>"),
+        },
+    });
+    GrammarSource::BehindThought(thought, Box::new(calls))
+}
+
 fn mk_points() -> Vec<Point> {
     vec![
         Point::Admitted(Admitted {
@@ -36,7 +60,7 @@ fn mk_points() -> Vec<Point> {
             },
             choice: 1,
             seed: u64::MAX,
-            has_grammar: true,
+            grammar: Some(RecordedGrammar::of(&mk_calls())),
         }),
         Point::AfterRestore(Payload::default()),
         Point::Sent {
@@ -62,6 +86,11 @@ fn what_is_written_is_read_by_its_owner_alone() {
     let read = Observations::read(&file.path).unwrap().unwrap();
     assert_eq!(read.engine, mk_engine());
     assert_eq!(read.seen, seen);
+    let Point::Admitted(admitted) = &read.seen[0].point else {
+        unreachable!("it is the first")
+    };
+    let grammar = admitted.grammar.as_ref().unwrap();
+    assert_eq!(grammar.source().unwrap(), mk_calls());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::observations::{EXTENSION, Observations};
 use anyhow::{Context, Result, ensure};
 use pd_engine::engine::{GenerateRequest, LogprobOptions};
+use pd_engine::grammar::{Grammar, GrammarSource};
 use pd_engine::observe::{Admitted, ObservedEngine, Point};
 use pd_protocol::Role;
 use std::collections::BTreeMap;
@@ -135,13 +136,16 @@ impl Recording {
     /// What is computed: as many tokens as were recorded, drawn from the recorded seed.
     ///
     /// # Errors
-    /// When no leg recorded that it was admitted, and when more than what is recorded said which tokens it has.
-    pub(super) fn request(&self) -> Result<GenerateRequest> {
+    /// When no leg recorded that it was admitted, and when its grammar cannot be read or compiled.
+    pub(super) fn request(
+        &self,
+        compile: impl FnOnce(GrammarSource) -> Result<Grammar>,
+    ) -> Result<GenerateRequest> {
         let leg = self.leg().context("no leg was admitted")?;
-        anyhow::ensure!(
-            !leg.has_grammar,
-            "a grammar constrained its tokens, and recordings do not hold grammars"
-        );
+        let grammar = leg.grammar.as_ref().map(|grammar| {
+            let source = grammar.source().context("its grammar cannot be read")?;
+            compile(source).context("its grammar cannot be compiled")
+        });
         let mut sampling = leg.sampling.clone();
         let recorded = u32::try_from(self.steps().max(1)).unwrap_or(u32::MAX);
         let wanted = sampling.max_new_tokens.unwrap_or(u32::MAX);
@@ -154,7 +158,7 @@ impl Recording {
             input_ids: leg.input_ids.clone(),
             sampling,
             logprobs: LogprobOptions::default(),
-            grammar: None,
+            grammar: grammar.transpose()?,
             bootstrap: None,
             choice: leg.choice,
         })

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use pd_e2e::binaries;
 use pd_e2e::fleet::{FleetSpec, words};
-use pd_e2e::prompts::ragged;
+use pd_e2e::prompts::{constrained, ragged};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -104,6 +104,37 @@ async fn a_recorded_pair_is_what_one_process_computes_and_a_spoiled_record_is_fo
     ensure!(
         status == Some(2) && said.contains("is not what was recorded"),
         "{said}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_computed_again_by_its_grammar() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    let mut spec = FleetSpec::new(binaries::tiny_model("tiny-llama"));
+    spec.agent_args = words(&format!("--page-size 16 --observe-kv {}", folder.display()));
+    let fleet = spec.start().await?;
+    // An expression and a schema, each greedy and sampled.
+    let requests = constrained(&[40, 41, 42, 43], 30);
+    let url = fleet.url("/generate");
+    fleet.client.post_all(&url, &requests).await?;
+    drop(fleet);
+
+    let (status, said) = replay(folder, &[])?;
+    ensure!(status == Some(0), "{status:?}: {said}");
+    ensure!(said.matches(" equal: 6 pages").count() == 4, "{said}");
+
+    let change = |seen: &mut Value| seen["grammar"] = json!(r#"{"regex":"[a-z"}"#);
+    // Of two requests, by both legs.
+    for _line in 0..4 {
+        spoil(folder, &["\"admitted\"", "json_schema"], change)?;
+    }
+    let (status, said) = replay(folder, &[])?;
+    let refused = "not compared: its grammar cannot be compiled: the regular expression";
+    ensure!(
+        status == Some(2) && said.matches(refused).count() == 2,
+        "{status:?}: {said}"
     );
     Ok(())
 }

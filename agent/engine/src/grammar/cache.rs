@@ -21,7 +21,7 @@ struct Entry {
 }
 
 const ENTRIES_MAX: usize = 256;
-/// Of the lexers of all entries. They grow while answers use them, so this is checked when one comes in.
+/// Of the lexers and sources of all entries. Lexers grow while answers use them, so this is checked when one comes in.
 const BYTES_MAX: usize = 256 << 20;
 /// A lexer that has grown beyond this is near the end of its states, which it shares with all requests of its grammar.
 /// The next request begins with a new one.
@@ -50,18 +50,12 @@ impl Cache {
         self.now += 1;
         let used = self.now;
         self.entries.insert(key, Entry { grammar, used });
-        let mut bytes: usize = self
-            .entries
-            .values()
-            .map(|e| e.grammar.0.lexer_bytes())
-            .sum();
+        let mut bytes: usize = self.entries.values().map(|e| e.grammar.0.bytes()).sum();
         while self.entries.len() > ENTRIES_MAX || (bytes > BYTES_MAX && self.entries.len() > 1) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
             let oldest = *oldest.expect("there are too many").0;
             let entry = self.entries.remove(&oldest);
-            bytes -= entry
-                .map_or(0, |entry| entry.grammar.0.lexer_bytes())
-                .min(bytes);
+            bytes -= entry.map_or(0, |entry| entry.grammar.0.bytes()).min(bytes);
         }
     }
 }

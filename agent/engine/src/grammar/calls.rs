@@ -10,21 +10,21 @@ use super::compile::with_options;
 use super::schema;
 use super::tags::{Part, TAGS_MAX, TEXT_BYTES_MAX, lark_of, parts, until};
 use super::vocabulary::Vocabulary;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
 pub use keyed::{KeyedArguments, TextParameter};
 
 /// Calls of several tools.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
     pub tools: Vec<ToolCall>,
     pub around: Around,
 }
 
 /// What an answer has beside its calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Around {
     /// Nothing: it is a call, or a list of them.
     Marks {
@@ -47,7 +47,7 @@ pub enum Around {
 }
 
 /// A call of one tool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub begin: String,
     /// Where calls are numbered, in front of the arguments: what comes behind the number.
@@ -57,7 +57,7 @@ pub struct ToolCall {
 }
 
 /// How a call's arguments are written, of which a JSON schema says what they are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arguments {
     Json(Value),
     /// One by one, each between marks.

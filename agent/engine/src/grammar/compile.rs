@@ -17,6 +17,7 @@ pub(super) struct Compiled {
     /// Of the lexer, which grows as answers reach new states.
     lexer_bytes: AtomicUsize,
     vocabulary: Arc<Vocabulary>,
+    source: GrammarSource,
 }
 
 /// # Errors
@@ -42,6 +43,7 @@ pub(super) fn compile(
         start,
         parser,
         vocabulary: vocabulary.clone(),
+        source: source.clone(),
     })))
 }
 
@@ -150,9 +152,18 @@ impl Compiled {
         &self.vocabulary
     }
 
+    pub(super) fn source(&self) -> &GrammarSource {
+        &self.source
+    }
+
     /// Of the lexer, when its size was last noted.
     pub(super) fn lexer_bytes(&self) -> usize {
         self.lexer_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Of the lexer and the source.
+    pub(super) fn bytes(&self) -> usize {
+        self.lexer_bytes() + self.source.len()
     }
 
     pub(super) fn note_size(&self) {

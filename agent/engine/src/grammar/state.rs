@@ -2,7 +2,7 @@
 
 use super::compile::Compiled;
 use super::masks::MaskJob;
-use super::{Grammar, compile};
+use super::{Grammar, GrammarSource, compile};
 use crate::request::{FinishReason, StopMatch};
 use llguidance::Matcher;
 use parking_lot::Mutex;
@@ -24,6 +24,10 @@ impl GrammarState {
             matcher: Arc::new(Mutex::new(grammar.0.start())),
             grammar: grammar.0,
         }
+    }
+
+    pub(crate) fn source(&self) -> &GrammarSource {
+        self.grammar.source()
     }
 
     /// Takes the next token of the answer; says why it is the last, if it is. An end id ends the answer where the

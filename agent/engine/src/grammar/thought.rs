@@ -3,10 +3,10 @@
 use super::tags::{lark_of, until};
 use super::vocabulary::Vocabulary;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The marks around a thought.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thought {
     /// Begins it, where the prompt has not: then there may be none.
     pub open: Option<String>,

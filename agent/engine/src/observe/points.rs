@@ -1,6 +1,7 @@
 //! What is observed, as it is recorded: one JSON object each.
 
 use super::PayloadHash;
+use crate::grammar::GrammarSource;
 use crate::info::EngineInfo;
 use crate::sample::params::SamplingParams;
 use pd_protocol::Role;
@@ -68,10 +69,16 @@ pub struct Admitted {
     pub choice: u32,
     /// In effect, also where the request has none.
     pub seed: u64,
-    /// Whether a grammar said which tokens it may have; the grammar is not recorded.
-    #[serde(default)]
-    pub has_grammar: bool,
+    /// What said which tokens it may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grammar: Option<RecordedGrammar>,
 }
+
+/// The source of a grammar as JSON text, which is read when the request is computed again: one that cannot be read takes
+/// no other request with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RecordedGrammar(String);
 
 /// Pages of a request, and its recurrent state after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +91,20 @@ pub struct Payload {
     /// One per state of the model; none of models without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<PayloadHash>,
+}
+
+// === impl RecordedGrammar ===
+
+impl RecordedGrammar {
+    pub fn of(source: &GrammarSource) -> Self {
+        Self(serde_json::to_string(source).expect("it is of texts and JSON"))
+    }
+
+    /// # Errors
+    /// When the text is no source that this program knows, or its schemas are nested too deep to be read again.
+    pub fn source(&self) -> Result<GrammarSource, serde_json::Error> {
+        serde_json::from_str(&self.0)
+    }
 }
 
 // === impl ObservedEngine ===

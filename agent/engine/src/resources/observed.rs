@@ -3,7 +3,7 @@
 use super::Resources;
 use crate::kvcache::StateSlot;
 use crate::kvcache::pool::ReqKv;
-use crate::observe::{Admitted, Observation, Payload, PayloadHash, Point};
+use crate::observe::{Admitted, Observation, Payload, PayloadHash, Point, RecordedGrammar};
 use crate::ranks::PageSpan;
 use crate::req::Req;
 use pd_compute::ComputeError;
@@ -14,13 +14,14 @@ use std::ops::Range;
 
 impl Resources {
     pub(crate) fn observe_admitted(&self, req: &Req) {
+        let grammar = req.grammar.as_ref();
         self.observe_with(req, || {
             Ok(Point::Admitted(Admitted {
                 input_ids: req.tokens.clone(),
                 sampling: req.sampling.clone(),
                 choice: req.choice,
                 seed: req.seed,
-                has_grammar: req.grammar.is_some(),
+                grammar: grammar.map(|grammar| RecordedGrammar::of(grammar.source())),
             }))
         });
     }

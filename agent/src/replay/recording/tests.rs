@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::observations::ObservationFile;
-use pd_engine::observe::{Observation, Observer, Payload, PayloadHash};
+use pd_engine::observe::{Observation, Observer, Payload, PayloadHash, RecordedGrammar};
 use pd_engine::sample::params::SamplingParams;
 
 const PROMPT: [u32; 3] = [5, 6, 7];
@@ -17,7 +17,7 @@ fn mk_admitted(temperature: f32, seed: u64) -> Point {
         },
         choice: 2,
         seed,
-        has_grammar: false,
+        grammar: None,
     })
 }
 
@@ -87,7 +87,9 @@ fn legs_are_put_together_by_their_room() {
     let recording = of_room(&recordings, 9);
     assert_eq!((recording.points.len(), recording.len()), (5, 6));
     assert!(!recording.drew_otherwise());
-    let request = recording.request().unwrap();
+    let request = recording
+        .request(|_| unreachable!("it has no grammar"))
+        .unwrap();
     assert_eq!(request.input_ids, PROMPT);
     assert_eq!(request.sampling.max_new_tokens, Some(3));
     assert_eq!(request.sampling.min_new_tokens, 2);
@@ -104,7 +106,9 @@ fn steps_of_another_seed_are_left_out() {
     let recording = of_room(&other, 9);
     assert!(recording.drew_otherwise());
     assert_eq!(recording.points.len(), 3);
-    let request = recording.request().unwrap();
+    let request = recording
+        .request(|_| unreachable!("it has no grammar"))
+        .unwrap();
     assert_eq!(
         (request.sampling.seed, request.sampling.max_new_tokens),
         (Some(8), Some(1))
@@ -113,20 +117,40 @@ fn steps_of_another_seed_are_left_out() {
 }
 
 #[test]
-fn a_request_with_a_grammar_is_not_computed_again_without_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let Point::Admitted(admitted) = mk_admitted(0.0, 1) else {
-        unreachable!("it is one")
-    };
-    let constrained = Point::Admitted(Admitted {
-        has_grammar: true,
-        ..admitted
-    });
-    let points = vec![(1, None, constrained)];
-    write(folder.path(), Role::Unified, "k", points);
-    let recordings = Recordings::read(&[folder.path().to_owned()]).unwrap();
-    let why = recordings.requests[0].request().unwrap_err().to_string();
-    assert!(why.contains("grammar"), "{why}");
+fn a_grammar_is_compiled_again_or_refuses_its_request_with_the_reason() {
+    let source = GrammarSource::Regex("a+".to_owned());
+    let text = "{\"regex\":\"a+\"}";
+    for (recorded, why) in [
+        (text, "its grammar cannot be compiled: too much"),
+        (
+            "{\"other\":1}",
+            "its grammar cannot be read: unknown variant `other`",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let Point::Admitted(admitted) = mk_admitted(0.0, 1) else {
+            unreachable!("it is one")
+        };
+        let grammar: RecordedGrammar = serde_json::from_value(recorded.into()).unwrap();
+        assert_eq!(grammar == RecordedGrammar::of(&source), recorded == text);
+        let constrained = Point::Admitted(Admitted {
+            grammar: Some(grammar),
+            ..admitted
+        });
+        write(
+            folder.path(),
+            Role::Unified,
+            "k",
+            vec![(1, None, constrained)],
+        );
+        let recordings = Recordings::read(&[folder.path().to_owned()]).unwrap();
+        let refused = recordings.requests[0].request(|compiled| {
+            assert_eq!(compiled, source);
+            anyhow::bail!("too much")
+        });
+        let refused = format!("{:#}", refused.unwrap_err());
+        assert!(refused.starts_with(why), "{refused}");
+    }
 }
 
 #[test]

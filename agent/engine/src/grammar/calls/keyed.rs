@@ -5,12 +5,12 @@ use super::{Breaks, raw};
 use crate::grammar::compile::{quoted, with_options};
 use crate::grammar::schema::{self, SchemaError, error};
 use crate::grammar::tags::{Part, parts};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write;
 
 /// What is around each argument.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyedArguments {
     pub before_key: String,
     /// Between the key and its value.
@@ -26,7 +26,7 @@ pub struct KeyedArguments {
 }
 
 /// A parameter whose value is read as a string.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextParameter {
     pub name: String,
     /// `null` is read as null.
