@@ -38,6 +38,7 @@ pub mod service;
 pub mod slo;
 pub mod status;
 pub mod stuck;
+pub mod tracing;
 pub mod validate;
 
 pub use pd_deployment::{PdDeployment, PdDeploymentSpec};

@@ -13,6 +13,7 @@ use crate::scheduling::SchedulingSpec;
 use crate::security::{PeerTrust, SecuritySpec};
 use crate::slo::SloSpec;
 use crate::status::PdDeploymentStatus;
+use crate::tracing::TracingSpec;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -123,6 +124,9 @@ pub struct PdDeploymentSpec {
     /// How the processes of this deployment know each other.
     #[serde(default)]
     pub security: SecuritySpec,
+    /// Where spans of requests go; nowhere if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracing: Option<TracingSpec>,
     /// Latency goals. The autoscaler sizes the pools to meet them.
     #[serde(default)]
     pub slo: SloSpec,

@@ -121,6 +121,12 @@ pub const KUEUE_NEEDS_QUEUE: CelRule = CelRule::new(
     "queue names Kueue's LocalQueue: give it with gang Kueue, and only then",
 );
 
+pub const COLLECTOR: CelRule = CelRule::new(
+    r"self.otlpEndpoint.matches('^http://([a-zA-Z0-9._-]+|\\[[a-fA-F0-9:.]+\\])(:[0-9]{1,5})?(/[a-zA-Z0-9._~/-]*)?$')",
+    "must be a plain HTTP URL, such as http://otel-collector:4318: spans are sent by OTLP over HTTP without TLS",
+)
+.at(".otlpEndpoint");
+
 pub const OTHERS_NEED_IMAGE: CelRule = CelRule::new(
     "self.kind == 'pdserve' || has(self.image)",
     "engine.kind sglang and vllm need an image, such as lmsysorg/sglang or vllm/vllm-openai with a tag",
@@ -237,13 +243,14 @@ pub fn all() -> impl Iterator<Item = CelRule> {
     BETWEEN_FIELDS.into_iter().chain(engines::ALL)
 }
 
-const BETWEEN_FIELDS: [CelRule; 22] = [
+const BETWEEN_FIELDS: [CelRule; 23] = [
     NAME,
     ONE_SOURCE,
     WEIGHTS_LIE_IN_A_FOLDER,
     WEIGHTS_STAY_INSIDE,
     ONE_CACHE,
     KUEUE_NEEDS_QUEUE,
+    COLLECTOR,
     OTHERS_NEED_IMAGE,
     ARG_NOT_RESERVED,
     FIXED_OR_BOUNDS,

@@ -16,6 +16,9 @@ use crate::scaling::{AutoscalingSpec, ScalingMode};
 use crate::scheduling::{GangScheduling, SchedulingSpec};
 use crate::schema_check;
 use crate::service::{RouterServiceSpec, ServiceType};
+use crate::tracing::TracingSpec;
+use regex::Regex;
+use std::sync::LazyLock;
 
 /// Labels and annotations of the operator's own begin so.
 const OWN_PREFIX: &str = "pdserve.io/";
@@ -59,6 +62,7 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
         kv,
         router,
         security: _,
+        tracing,
         slo: _,
         autoscaling,
         rollout,
@@ -70,6 +74,14 @@ fn check_spec(spec: &PdDeploymentSpec, report: &mut Report) {
     check_source(source, &path.child("model").child("source"), report);
     if let Some(weights) = weights {
         check_weights(weights, source, &path.child("model"), report);
+    }
+    if let Some(TracingSpec {
+        otlp_endpoint,
+        sampling_rate_per_million: _,
+    }) = tracing
+    {
+        let path = path.child("tracing").child("otlpEndpoint");
+        report.unless(is_collector(otlp_endpoint), &path, rules::COLLECTOR);
     }
     check_engine(engine, &path.child("engine"), report);
     check_pool(
@@ -298,6 +310,16 @@ fn is_secret_name(name: &str) -> bool {
     bytes.iter().all(|b| is_end(b) || matches!(b, b'-' | b'.'))
         && bytes.first().is_some_and(is_end)
         && bytes.last().is_some_and(is_end)
+}
+
+/// The regular expression of [`rules::COLLECTOR`].
+fn is_collector(url: &str) -> bool {
+    static COLLECTOR: LazyLock<Regex> = LazyLock::new(|| {
+        let host = r"([a-zA-Z0-9._-]+|\[[a-fA-F0-9:.]+\])(:[0-9]{1,5})?";
+        let pattern = format!("^http://{host}(/[a-zA-Z0-9._~/-]*)?$");
+        Regex::new(&pattern).expect("it is a regular expression")
+    });
+    COLLECTOR.is_match(url)
 }
 
 struct Report(Vec<FieldError>);

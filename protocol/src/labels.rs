@@ -88,6 +88,11 @@ pub const ENV_API_KEY: &str = "PDSERVE_API_KEY";
 pub const ENV_WORKER_API_KEY: &str = "PDSERVE_WORKER_API_KEY";
 /// Environment variable with the bearer token of the admin API. Unset: loopback callers only.
 pub const ENV_ADMIN_TOKEN: &str = "PDSERVE_ADMIN_TOKEN";
+/// OpenTelemetry's: the collector that spans go to.
+pub const ENV_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+/// OpenTelemetry's: which requests are traced that no client decided on, and the part of them.
+pub const ENV_TRACES_SAMPLER: &str = "OTEL_TRACES_SAMPLER";
+pub const ENV_TRACES_SAMPLER_ARG: &str = "OTEL_TRACES_SAMPLER_ARG";
 /// Probability in 0..=1 that a poll of a transfer fails on purpose. Source: docs/sglang-protocol.md#fake-transfers.
 pub const ENV_TEST_FAILURE_PROB: &str = "DISAGGREGATION_TEST_FAILURE_PROB";
 

@@ -20,8 +20,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where collectors take spans, below their address.
 const PATH: &str = "/v1/traces";
-/// The standard variable for the endpoint.
-pub const ENV_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 /// The operator sets it in containers.
 const POD_NAME: &str = "POD_NAME";
 /// How long a collector may take for a batch.

@@ -58,7 +58,7 @@ pub(crate) struct ServerArgs {
 
     /// Collector that gets OpenTelemetry's spans of every request and its stages, by OTLP over HTTP, such as
     /// http://otel-collector:4318
-    #[arg(long, env = pd_spans::ENV_ENDPOINT, hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = pd_protocol::labels::ENV_TRACES_ENDPOINT, hide_env_values = true, value_name = "URL")]
     pub(crate) otlp_traces_endpoint: Option<String>,
 
     /// Check the command line and exit: status 0 if it is valid, else 2 with every broken rule

@@ -28,6 +28,7 @@ pub(crate) mod router;
 pub(crate) mod service;
 pub(crate) mod shared;
 pub(crate) mod slot;
+mod spans;
 pub(crate) mod worker_key;
 
 use super::validate::Valid;

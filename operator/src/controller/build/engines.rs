@@ -51,6 +51,8 @@ pub(super) struct Engine {
     pub(super) shares_memory: bool,
     /// How it is given the key that its HTTP API asks for.
     pub(super) takes_key: TakesKey,
+    /// Whether it sends spans of its requests where OpenTelemetry's variables say.
+    pub(super) sends_spans: bool,
     /// Whether it has an admin API, through which it drains.
     pub(super) has_admin_api: bool,
     /// Whether its workers say what their KV means, so that only those that agree are paired.

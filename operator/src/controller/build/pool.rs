@@ -10,7 +10,7 @@ use super::merge::merge_template;
 use super::slot::Slot;
 use super::{
     devices, engines, fetch, host_network, model, neighbours, peers, placement, pod, revision,
-    worker_key,
+    spans, worker_key,
 };
 use crate::controller::plan::Desired;
 use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, PodSpec, Volume, VolumeMount};
@@ -145,6 +145,9 @@ fn build_container(
     }
     env.extend(pod::place_env());
     env.extend(engine.env(deployment, config));
+    if engine.sends_spans {
+        env.extend(spans::env(&deployment.spec));
+    }
     if deployment.spec.model.source.hugging_face.is_some() {
         // All that it needs is there, and what is not there is not looked for elsewhere.
         env.push(pod::value_env("HF_HUB_OFFLINE", "1"));

@@ -5,6 +5,7 @@
 //! are left out: they change a pool's size or its handling, not its pods; and so is who gives them nodes.
 
 use super::component::Component;
+use super::engines;
 use pd_crds::PdDeploymentSpec;
 use pd_crds::json_order::sorted;
 use pd_crds::model::{HuggingFaceSource, ModelSpec};
@@ -24,6 +25,7 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
         kv,
         router,
         security,
+        tracing,
         slo: _,
         autoscaling: _,
         rollout: _,
@@ -52,6 +54,11 @@ pub(crate) fn revision(spec: &PdDeploymentSpec, component: Component) -> String 
     // Revisions from before peers were authenticated are those of plain ones.
     if spec.authenticates_peers() {
         inputs = json!([inputs, security]);
+    }
+    // And revisions from before spans were sent are those of none.
+    let sends_spans = component == Component::Router || engines::of(engine.kind).sends_spans;
+    if let Some(tracing) = tracing.as_ref().filter(|_| sends_spans) {
+        inputs = json!([inputs, tracing]);
     }
     digest(&inputs)
 }

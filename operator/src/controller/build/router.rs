@@ -4,7 +4,7 @@ use super::args::Args;
 use super::component::Component;
 use super::config::BuildConfig;
 use super::merge::merge_template;
-use super::{access, memory, peers, placement, pod, revision, shared, worker_key};
+use super::{access, memory, peers, placement, pod, revision, shared, spans, worker_key};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, PodTemplateSpec, Probe, ResourceRequirements, Volume, VolumeMount,
@@ -135,6 +135,7 @@ fn build_container(deployment: &PdDeployment, config: &BuildConfig) -> Container
     let mut env = pod::identity_env();
     env.push(pod::admin_token_env(deployment));
     env.extend(worker_key::router_env(deployment));
+    env.extend(spans::env(&deployment.spec));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(image.clone().unwrap_or_else(|| config.image.clone())),

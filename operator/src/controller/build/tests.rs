@@ -16,6 +16,7 @@ use pd_crds::PdDeployment;
 use pd_crds::PoolRole;
 use pd_crds::document::parse;
 use pd_crds::security::PeerTrust;
+use pd_crds::tracing::TracingSpec;
 use pd_protocol::labels;
 use pd_protocol::ports::WorkerPorts;
 
@@ -279,4 +280,49 @@ fn the_number_of_nodes_makes_a_revision_but_one_is_what_it_was() {
     spec.pools.decode.nodes = 1;
     assert_eq!(revision(&spec), ranks);
     assert_ne!(before, ranks);
+}
+
+#[test]
+fn spans_go_where_the_spec_says_from_all_that_send_them() {
+    let mut deployment = mk_example("qwen3-2p2d");
+    let revision = |of: &PdDeployment, component| revision::revision(&of.spec, component);
+    let before = Component::ALL.map(|component| revision(&deployment, component));
+    deployment.spec.tracing = Some(TracingSpec {
+        otlp_endpoint: "http://otel-collector:4318".to_owned(),
+        sampling_rate_per_million: Some(2500),
+    });
+    let traced = [
+        (
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "http://otel-collector:4318",
+        ),
+        ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.0025"),
+    ];
+    let variables = |deployment: &PdDeployment| {
+        let worker = pool::build_pool(deployment, PoolRole::Decode, &mk_config()).unwrap();
+        let worker = worker.pod(SLOT, WorkerPorts::WELL_KNOWN).spec.unwrap();
+        let router = router::build_router(deployment, &mk_config()).unwrap();
+        let router = router.spec.unwrap().template.spec.unwrap();
+        [worker, router].map(|mut pod| {
+            let env = pod.containers.remove(0).env.unwrap().into_iter();
+            let env = env.filter(|variable| variable.name.starts_with("OTEL_"));
+            env.map(|variable| (variable.name, variable.value.unwrap()))
+                .collect::<Vec<_>>()
+        })
+    };
+    let traced = traced.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(variables(&deployment), [traced.to_vec(), traced.to_vec()]);
+    for (component, before) in Component::ALL.into_iter().zip(before) {
+        assert_ne!(revision(&deployment, component), before);
+    }
+
+    let mut others = mk_example("qwen3-32b-sglang");
+    let before = revision(&others, Component::Decode);
+    others.spec.tracing = Some(TracingSpec {
+        otlp_endpoint: "http://otel-collector:4318".to_owned(),
+        sampling_rate_per_million: None,
+    });
+    assert_eq!(variables(&others), [vec![], traced[..1].to_vec()]);
+    assert_eq!(revision(&others, Component::Decode), before);
 }

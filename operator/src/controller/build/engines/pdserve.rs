@@ -23,6 +23,7 @@ pub(super) const ENGINE: Engine = Engine {
     is_confined: true,
     shares_memory: false,
     takes_key: TakesKey::No,
+    sends_spans: true,
     has_admin_api: true,
     names_kv_compat: true,
 };

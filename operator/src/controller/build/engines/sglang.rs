@@ -35,6 +35,7 @@ pub(super) const ENGINE: Engine = Engine {
     is_confined: false,
     shares_memory: true,
     takes_key: TakesKey::Flag(KEY),
+    sends_spans: false,
     has_admin_api: false,
     names_kv_compat: false,
 };

@@ -35,6 +35,7 @@ pub(super) const ENGINE: Engine = Engine {
     shares_memory: true,
     // Asked for by what is under `/v1`. As a flag it would stand in its log.
     takes_key: TakesKey::Variable("VLLM_API_KEY"),
+    sends_spans: false,
     has_admin_api: false,
     names_kv_compat: false,
 };
