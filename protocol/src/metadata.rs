@@ -15,7 +15,7 @@ pub const NARROW: usize = 16;
 pub const TOP_LOGPROBS: usize = 128;
 /// Least bytes of a field.
 pub const FIELD_BYTES_MIN: u64 = 64;
-/// `bootstrap_room` is 8 × u64: the room, then the lengths of the fields before it.
+/// `bootstrap_room` is 8 × u64: the room, then the lengths of the fields before it and the prompt's digest.
 const ROOM_BYTES: usize = 64;
 
 /// What the offsets in a row derive from; equal on both sides.
@@ -59,6 +59,8 @@ pub struct MetadataRow {
     pub output_topk: Vec<(f32, i64)>,
     /// Bytes of the hidden states in the layout's dtype.
     pub output_hidden_states: Vec<u8>,
+    /// [`prompt_digest`] of the tokens that prefill computed; 0 if it does not say.
+    pub prompt_digest: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,6 +141,7 @@ impl MetadataRow {
             output_top_logprobs: Vec::new(),
             output_topk: Vec::new(),
             output_hidden_states: Vec::new(),
+            prompt_digest: 0,
         }
     }
 
@@ -195,6 +198,7 @@ impl MetadataRow {
         row[at.output_hidden_states..][..self.output_hidden_states.len()]
             .copy_from_slice(&self.output_hidden_states);
         let head = std::iter::once(self.bootstrap_room.get()).chain(lens);
+        let head = head.chain([self.prompt_digest]);
         put(&mut row, at.bootstrap_room, head.map(u64::to_le_bytes));
         Ok(row)
     }
@@ -245,7 +249,7 @@ impl MetadataRow {
                 expected: at.row_bytes,
             });
         }
-        let head: Vec<u64> = get(row, at.bootstrap_room, 7, u64::from_le_bytes);
+        let head: Vec<u64> = get(row, at.bootstrap_room, 8, u64::from_le_bytes);
         match head[0] {
             0 => return Err(MetadataError::NotArrived { expected: room }),
             actual if actual != room.get() => {
@@ -303,8 +307,16 @@ impl MetadataRow {
             ),
             output_topk: topk_p.into_iter().zip(topk_index).collect(),
             output_hidden_states: row[at.output_hidden_states..][..hidden_len].to_vec(),
+            prompt_digest: head[7],
         })
     }
+}
+
+/// By which both legs of a request see whether they made the same tokens of it; never 0. FNV-1a over tokens instead of
+/// bytes. Source: RFC 9923.
+pub fn prompt_digest(tokens: &[u32]) -> u64 {
+    let fold = |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x100_0000_01b3);
+    tokens.iter().fold(0xcbf2_9ce4_8422_2325, fold).max(1)
 }
 
 fn put<const N: usize>(row: &mut [u8], at: usize, values: impl Iterator<Item = [u8; N]>) {

@@ -75,6 +75,7 @@ proptest! {
         top in prop::collection::vec(any_logprob(), 0..=TOP_LOGPROBS),
         topk in prop::collection::vec((0f32..1.0, any::<i64>()), 0..=NARROW),
         hidden in prop::collection::vec(any::<u8>(), 0..=96),
+        prompt_digest: u64,
     ) {
         let row = MetadataRow {
             bootstrap_room: mk_room(room),
@@ -84,6 +85,7 @@ proptest! {
             output_top_logprobs: top,
             output_topk: topk,
             output_hidden_states: hidden,
+            prompt_digest,
         };
         let bytes = row.encode(&LAYOUT).unwrap();
         prop_assert_eq!(MetadataRow::decode(&LAYOUT, &bytes, mk_room(room)), Ok(row));

@@ -5,8 +5,8 @@
 //! 2. Prefill is known (`WaitingForInput`): `pop_preallocated` reserves a request row, pages for the part of
 //!    the prompt that is not cached and a metadata row, if both checks of [`Headroom`] pass, and sends prefill the
 //!    destination. First come, first served: a request that does not fit blocks those behind it.
-//! 3. Another request's room brings most of what it lacks: it waits for that room's end, holds nothing meanwhile, and
-//!    is passed over. So the KV of a prompt with many choices comes once.
+//! 3. Another request's room brings most of what it lacks, and little else: it waits for that room's end, some seconds at
+//!    most, holds nothing meanwhile, and is passed over. So the KV of a prompt with many choices comes once.
 //! 4. Or prefill is not found, or gives up: the request fails here and never cost a page.
 
 use super::TransferEnd;
@@ -19,12 +19,12 @@ use crate::kvcache::pool::{KvCache, ReqKv};
 use crate::recorder::Recorder;
 use crate::req::Req;
 use crate::resources::Resources;
-use crate::schedule::computing::brings_most;
+use crate::schedule::computing::{brings_most, shared_len};
 use pd_kv_transfer::{BootstrapAddr, KvReceiver, ReceiverRequest};
 use pd_protocol::KvPoll;
 use pd_protocol::timeline::Stage;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// SGLang's `DecodePreallocQueue`.
 #[derive(Debug, Default)]
@@ -39,7 +39,12 @@ pub(crate) struct Waiting {
     pub(crate) receiver: KvReceiver,
     /// The request whose room brought most of what this one lacked when that was last looked at.
     awaits: Option<RequestId>,
+    /// When it began to wait for others.
+    waits_since: Option<Instant>,
 }
+
+/// A request waits no longer for others: a room that hangs would take along all that share its prompt.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Whether a request gets memory.
 enum Start {
@@ -86,6 +91,7 @@ impl DecodePreallocQueue {
                     req,
                     receiver,
                     awaits: None,
+                    waits_since: None,
                 });
             }
             Err(error) => recorder.fail_bootstrap(&req, &error.to_string(), false),
@@ -132,6 +138,7 @@ impl DecodePreallocQueue {
                 }
                 Start::Awaits(other) => {
                     waiting.awaits = Some(other);
+                    waiting.waits_since.get_or_insert_with(Instant::now);
                     place += 1;
                 }
                 Start::NoRoom => break,
@@ -159,15 +166,20 @@ impl Waiting {
 
     /// Whether the request that it waits for is still among those whose KV arrives.
     fn still_awaits<'a>(&self, mut arriving: impl Iterator<Item = &'a Req>) -> bool {
-        let awaited = self.awaits;
+        let awaited = self.awaits.filter(|_| self.may_wait());
         awaited.is_some_and(|id| arriving.any(|other| other.id == id))
+    }
+
+    fn may_wait(&self) -> bool {
+        let since = self.waits_since;
+        since.is_none_or(|since| since.elapsed() < WAIT_MAX)
     }
 
     fn start<'a>(
         &self,
         cache: &mut KvCache,
         headroom: &mut Headroom,
-        mut arriving: impl Iterator<Item = &'a Req>,
+        arriving: impl Iterator<Item = &'a Req>,
     ) -> Start {
         let Self { req, receiver, .. } = self;
         let shares = cache.keeps_prefixes() && receiver.honours_prefix() && !req.moves_nothing();
@@ -179,9 +191,13 @@ impl Waiting {
             return Start::NoRoom;
         };
         let (cached, page_size) = (kv.cached_len(), cache.page_size());
-        // Rooms of another prefill may fail, or hang, by themselves.
-        let awaited = arriving.find(|other| {
-            req.has_prefill_of(other) && brings_most(&other.tokens, prefix, cached, page_size)
+        // Rooms of another prefill may fail, or hang, by themselves; what is cached with the end of a much longer prompt comes
+        // late.
+        let is_soon = |other: &Req| shared_len(&other.tokens, prefix) * 2 >= other.prompt_len;
+        let awaited = arriving.filter(|_| self.may_wait()).find(|other| {
+            req.has_prefill_of(other)
+                && brings_most(&other.tokens, prefix, cached, page_size)
+                && is_soon(other)
         });
         if let Some(other) = awaited {
             cache.discard(kv);

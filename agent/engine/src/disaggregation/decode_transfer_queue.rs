@@ -23,7 +23,7 @@ use crate::resources::Resources;
 use crate::speculate::layer::{DraftLayer, LastEntry};
 use pd_kv_transfer::KvReceiver;
 use pd_protocol::KvPoll;
-use pd_protocol::metadata::MetadataRow;
+use pd_protocol::metadata::{MetadataRow, prompt_digest};
 use std::time::Instant;
 
 /// SGLang's `DecodeTransferQueue`.
@@ -124,7 +124,23 @@ impl Arriving {
         let cached = row.cached_tokens.first();
         let cached = cached.and_then(|&cached| usize::try_from(cached).ok());
         self.req.cached_tokens = cached.unwrap_or(0).min(self.req.prompt_len);
+        self.compare_prompts(&row);
         Ok((first, row.output_hidden_states))
+    }
+
+    /// KV of another prompt is of no use to others. The legs of a request render its chat each for themselves.
+    fn compare_prompts(&mut self, row: &MetadataRow) {
+        let prompt = &self.req.tokens[..self.req.prompt_len];
+        if row.prompt_digest == prompt_digest(prompt) {
+            return;
+        }
+        self.kv.keep_private();
+        if row.prompt_digest != 0 {
+            tracing::warn!(
+                rid = %self.req.rid,
+                "prefill has computed other tokens than decode made of the prompt; give both the same tokenizer and chat template"
+            );
+        }
     }
 
     /// The prompt's KV is here, and nothing writes to it any more: the transfer's end and the row are returned.

@@ -9,7 +9,7 @@ use crate::req::Req;
 use crate::request::TokenLogprob;
 use crate::resources::Resources;
 use pd_kv_transfer::{KvSender, LastChunk};
-use pd_protocol::metadata::{MetadataRow, TokenLogprob as RowLogprob};
+use pd_protocol::metadata::{MetadataRow, TokenLogprob as RowLogprob, prompt_digest};
 
 /// What a request whose decode side is known keeps for its transfer.
 #[derive(Debug)]
@@ -86,6 +86,7 @@ fn metadata_row(req: &Req, first: &TokenLogprob) -> MetadataRow {
         token_id: token.cast_signed(),
     };
     let mut row = MetadataRow::new(room, first.token.cast_signed());
+    row.prompt_digest = prompt_digest(&req.tokens[..req.prompt_len]);
     row.cached_tokens = vec![to_i32(req.cached_tokens), to_i32(req.cached_tokens)];
     row.output_token_logprobs = first
         .logprob

@@ -8,6 +8,7 @@ use llguidance::toktrie::SimpleVob;
 use parking_lot::Mutex;
 use prometheus::Histogram;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -75,11 +76,15 @@ impl MaskJob {
     /// No token is allowed where the grammar fails; [`super::GrammarState::why_none`] then says why.
     pub(super) fn run(&self) -> Vec<u32> {
         let vocabulary = self.grammar.vocabulary();
-        let mut words = match self.mask() {
+        // A panic that the crate has caught leaves its lexer's lock poisoned, which others unwrap.
+        let mask = catch_unwind(AssertUnwindSafe(|| {
+            self.grammar.note_size();
+            self.mask()
+        }));
+        let mut words = match mask.ok().flatten() {
             Some(mask) => vocabulary.words_of(mask.as_slice()),
             None => vocabulary.words_of(&[]),
         };
-        self.grammar.note_size();
         withhold(&mut words, &self.withheld);
         words
     }

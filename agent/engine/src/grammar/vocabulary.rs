@@ -24,7 +24,7 @@ struct Cutter {
     tokenizer: Arc<Tokenizer>,
 }
 
-/// Bytes of forced text that the tokenizer cuts. What is behind them is cut when it is next.
+/// Bytes of forced text that are cut. What is behind them is cut when it is next.
 const CUT_BYTES: usize = 256;
 
 /// Longest token that grammars allow, in bytes: as deep as the trie may be, with the mark of special tokens.
@@ -141,20 +141,17 @@ impl TokenizerEnv for Cutter {
         &self.trie
     }
 
+    /// Of the text's beginning.
     fn tokenize_bytes(&self, text: &[u8]) -> Vec<u32> {
-        let len = match text.get(..CUT_BYTES) {
-            Some(first) => first
-                .utf8_chunks()
-                .next()
-                .map_or(0, |chunk| chunk.valid().len()),
-            None => text.len(),
-        };
-        let (first, rest) = text.split_at(len);
-        let mut tokens = self
-            .cut(first)
-            .unwrap_or_else(|| self.trie.greedy_tokenize(first));
-        tokens.extend(self.trie.greedy_tokenize(rest));
-        tokens
+        let first = &text[..CUT_BYTES.min(text.len())];
+        let whole = first
+            .utf8_chunks()
+            .next()
+            .map_or(0, |chunk| chunk.valid().len());
+        let is_cut = whole > 0 && first.len() < text.len();
+        let first = if is_cut { &first[..whole] } else { first };
+        self.cut(first)
+            .unwrap_or_else(|| self.trie.greedy_tokenize(first))
     }
 
     /// So that it is asked what is forced.

@@ -78,6 +78,8 @@ pub(crate) struct ReqKv {
     node: NodeId,
     /// Of a model with recurrent state.
     pub(crate) state: Option<ReqState>,
+    /// Not of the request's own tokens, so it is cached for no other.
+    is_private: bool,
 }
 
 /// Pages and slots of an ended request that a peer may still touch.
@@ -184,6 +186,7 @@ impl KvCache {
             cached_len,
             node: found.node,
             state,
+            is_private: false,
         })
     }
 

@@ -55,6 +55,7 @@ struct Retracted {
     req: Req,
     host: HostKv,
     kv_len: usize,
+    is_private: bool,
 }
 
 // === impl Decode ===
@@ -122,8 +123,16 @@ impl Decode {
                 return;
             }
             let first = self.retracted.pop_front();
-            let Retracted { req, host, kv_len } = first.expect("the front was seen above");
+            let Retracted {
+                req,
+                host,
+                kv_len,
+                is_private,
+            } = first.expect("the front was seen above");
             kv.received(kv_len);
+            if is_private {
+                kv.keep_private();
+            }
             let places = resources.cache.places(&kv);
             if let Err(error) = resources.ranks.reload(host, &places) {
                 resources.cache.discard(kv);
@@ -187,14 +196,19 @@ impl Decode {
     /// continue.
     fn retract(&mut self, resources: &mut Resources) {
         while let Some(Active { req, kv, .. }) = self.running.pop_victim(&resources.cache) {
-            let kv_len = kv.len;
+            let (kv_len, is_private) = (kv.len, kv.is_private());
             let places = resources.cache.places(&kv);
             let offloaded = resources.ranks.offload(&places);
             resources.cache.discard(kv);
             match offloaded {
                 Ok(host) => {
                     resources.recorder.retraction(&req);
-                    self.retracted.push_back(Retracted { req, host, kv_len });
+                    self.retracted.push_back(Retracted {
+                        req,
+                        host,
+                        kv_len,
+                        is_private,
+                    });
                 }
                 Err(error) => {
                     let reason = format!("out of KV pages, and of host memory: {error}");

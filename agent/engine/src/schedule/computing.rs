@@ -52,7 +52,7 @@ pub(crate) fn brings_most(prompt: &[u32], tokens: &[u32], cached: usize, page_si
 }
 
 /// Tokens that both begin with.
-fn shared_len(one: &[u32], other: &[u32]) -> usize {
+pub(crate) fn shared_len(one: &[u32], other: &[u32]) -> usize {
     let pairs = one.iter().zip(other);
     pairs.take_while(|(one, other)| one == other).count()
 }

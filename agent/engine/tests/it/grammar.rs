@@ -46,7 +46,7 @@ pub(crate) fn by(
     }
 }
 
-fn alone_by(source: &GrammarSource, request: &GenerateRequest) -> Answer {
+pub(crate) fn alone_by(source: &GrammarSource, request: &GenerateRequest) -> Answer {
     let engine = start(EngineConfig {
         chunked_prefill_size: None,
         page_size: 1,

@@ -1,6 +1,7 @@
 //! Decode's prefix cache: KV that decode has is not sent again, and no answer changes by it.
 
 use crate::draft_layer::nextn;
+use crate::grammar::{alone_by, by, mk_free, people};
 use crate::harness::{Answer, LLAMA, MODELS, QWEN3_5, alone_on, collect, metric};
 use crate::harness::{assert_nothing_held, assert_same, comes_to_say, mk_config, mk_prompt};
 use crate::harness::{generate, mk_sampled, mk_unpenalised, ngram};
@@ -162,6 +163,65 @@ fn kv_in_e4m3_is_shared_alike() {
     let [(expected, whole), (answers, bytes)] = pairs.each_ref().map(|pair| chat(pair, 3));
     assert_eq!(answers, expected);
     assert!(bytes[2] * 3.0 < whole[2], "{bytes:?} {whole:?}");
+}
+
+#[test]
+fn kv_of_another_prompt_serves_its_request_alone() {
+    let pair = mk_pair(TCP, LLAMA, true);
+    let [yesterday, today] = [5, 6].map(|seed| mk(&mk_prompt(seed, 150), 20));
+    // As where the legs of a request render its chat on two sides of midnight.
+    let legs = [(&pair.prefill, &yesterday), (&pair.decode, &today)];
+    let legs = legs.map(|(engine, request)| engine.submit(pair.leg(request, 1)).expect("a leg"));
+    for answer in legs.map(collect) {
+        assert_eq!(answer.finish, Some(FinishReason::Length));
+    }
+    for room in 2..4 {
+        assert_same(
+            &serve(&pair, &today, room),
+            &alone_on(LLAMA, &today).without_prompt(),
+        );
+    }
+    let cached = metric(&pair.decode, CACHED);
+    assert!(
+        (cached - 144.0).abs() < 0.5,
+        "the third finds the second's: {cached}"
+    );
+    assert_nothing_held(&pair.decode);
+}
+
+#[test]
+fn choices_by_a_grammar_share_a_prompt_and_jump() {
+    let pair = mk_pair(SHM, LLAMA, true);
+    let mut request = mk_free(5, 80);
+    request.input_ids = mk_prompt(9, 200);
+    request.logprobs.token_ids_logprob = vec![7, 40].into();
+    let choices: Vec<_> = (0..4)
+        .map(|choice| GenerateRequest {
+            choice,
+            ..request.clone()
+        })
+        .collect();
+    let streams = (1..).zip(&choices).map(|(room, choice)| {
+        [&pair.prefill, &pair.decode].map(|engine| {
+            let leg = pair.leg(&by(engine, &people(), choice), room);
+            engine.submit(leg).expect("a leg")
+        })
+    });
+    let streams: Vec<_> = streams.collect();
+    for ([prefill, decode], choice) in streams.into_iter().zip(&choices) {
+        let (first, mut answer) = (collect(prefill), collect(decode));
+        // The row of a room has no place for them.
+        assert!(answer.logprobs[0].asked.is_empty());
+        answer.logprobs[0]
+            .asked
+            .clone_from(&first.logprobs[0].asked);
+        assert_same(&answer, &alone_by(&people(), choice));
+    }
+    for name in [CACHED, "pdserve_grammar_jump_accepted_tokens_total"] {
+        assert!(metric(&pair.decode, name) > 0.5, "{name}");
+    }
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
 }
 
 #[test]

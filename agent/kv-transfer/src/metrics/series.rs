@@ -91,7 +91,7 @@ impl Series {
             ))?,
             skipped_bytes: IntCounter::with_opts(opts(
                 "kv_transfer_skipped_bytes_total",
-                "Prefill: KV bytes of finished rooms that were not sent, because decode had them",
+                "Prefill: KV bytes of rooms that were not sent, because decode had them",
             ))?,
             fences: FenceMetrics {
                 closed: IntGauge::with_opts(opts(

@@ -61,7 +61,7 @@ impl KvCache {
     }
 
     pub(super) fn commit_all(&mut self, kv: &mut ReqKv, tokens: &[u32]) {
-        if !self.keeps_prefixes() {
+        if !self.keeps_prefixes() || kv.is_private {
             return;
         }
         let computed = kv.len.min(tokens.len());

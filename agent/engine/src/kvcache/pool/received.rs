@@ -5,6 +5,15 @@ use super::{KvCache, ReqKv};
 // === impl ReqKv ===
 
 impl ReqKv {
+    /// It may be of other tokens than the request's.
+    pub(crate) fn keep_private(&mut self) {
+        self.is_private = true;
+    }
+
+    pub(crate) fn is_private(&self) -> bool {
+        self.is_private
+    }
+
     /// The KV of the first `len` tokens has arrived, from a peer or from host memory, and the state after them.
     pub(crate) fn received(&mut self, len: usize) {
         self.len = len;
@@ -38,6 +47,7 @@ impl KvCache {
             cached_len,
             node: found.node,
             state,
+            is_private: false,
         })
     }
 }
