@@ -61,8 +61,7 @@ struct Task {
     done_tx: Sender<(usize, Vec<u32>)>,
 }
 
-/// Masks that take less together are computed where they are waited for. On a machine whose cores all compute the step, a
-/// thread waits longer for one, and the step for the thread.
+/// Masks that take less together are computed where they are waited for, which is not worth waking a thread.
 const ALONE_MAX: Duration = Duration::from_micros(200);
 /// Of a mask in the mean: one slow one of a thousand is no reason to wake threads.
 const MEAN_WEIGHT: u64 = 64;
