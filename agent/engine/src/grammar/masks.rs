@@ -1,5 +1,5 @@
-//! Masks: which tokens the rows of a step may draw. They are waited for where the step samples: few are computed there,
-//! and many on threads of their own from the moment that the step is scheduled, while the device computes it.
+//! Masks: which tokens the rows of a step may draw. They are computed on threads of their own from the moment that the
+//! step is scheduled, while the device computes it, and are waited for where the step samples.
 
 use super::compile::Compiled;
 use crossbeam_channel::{Receiver, Sender};
@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 use prometheus::Histogram;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Computes the mask of one row.
 pub(crate) struct MaskJob {
@@ -31,9 +30,7 @@ pub(crate) struct Masks {
 
 #[derive(Debug)]
 struct Parts {
-    times: Times,
-    /// Those that no thread has begun; the threads' where they take part.
-    tasks_rx: Receiver<Task>,
+    workers: MaskWorkers,
     done_rx: Receiver<(usize, Vec<u32>)>,
     words: usize,
 }
@@ -44,15 +41,7 @@ pub(crate) struct MaskWorkers {
     started: Arc<Once>,
     tasks_tx: Sender<Task>,
     tasks_rx: Receiver<Task>,
-    times: Times,
-}
-
-/// How long masks take.
-#[derive(Clone, Debug)]
-struct Times {
     seconds: Histogram,
-    /// Of late, in nanoseconds.
-    mean_ns: Arc<AtomicU64>,
 }
 
 struct Task {
@@ -60,11 +49,6 @@ struct Task {
     place: usize,
     done_tx: Sender<(usize, Vec<u32>)>,
 }
-
-/// Masks that take less together are computed where they are waited for, which is not worth waking a thread.
-const ALONE_MAX: Duration = Duration::from_micros(200);
-/// Of a mask in the mean: one slow one of a thousand is no reason to wake threads.
-const MEAN_WEIGHT: u64 = 64;
 
 /// Beside the scheduler's thread, which computes masks while it waits for some.
 const THREADS_MAX: usize = 4;
@@ -136,8 +120,8 @@ impl Masks {
             return Vec::new();
         };
         // Those that the threads have not begun.
-        while let Ok(task) = parts.tasks_rx.try_recv() {
-            task.run(&parts.times);
+        while let Ok(task) = parts.workers.tasks_rx.try_recv() {
+            task.run(&parts.workers.seconds);
         }
         let mut all = vec![0; self.words_len()];
         // A mask whose thread failed allows nothing.
@@ -158,10 +142,7 @@ impl MaskWorkers {
             started: Arc::new(Once::new()),
             tasks_tx,
             tasks_rx,
-            times: Times {
-                seconds,
-                mean_ns: Arc::default(),
-            },
+            seconds,
         }
     }
 
@@ -170,18 +151,13 @@ impl MaskWorkers {
         let Some(first) = jobs.first() else {
             return Masks::default();
         };
+        self.started.call_once(|| self.start());
         let (len, words) = (jobs.len(), first.grammar.vocabulary().mask_words());
         let (done_tx, done_rx) = crossbeam_channel::bounded(len);
-        let (tasks_tx, tasks_rx) = if self.times.of(len) <= ALONE_MAX {
-            crossbeam_channel::bounded(len)
-        } else {
-            self.started.call_once(|| self.start());
-            (self.tasks_tx.clone(), self.tasks_rx.clone())
-        };
         for (place, job) in jobs.into_iter().enumerate() {
             let done_tx = done_tx.clone();
             // The other end is ours.
-            let _ = tasks_tx.send(Task {
+            let _ = self.tasks_tx.send(Task {
                 job,
                 place,
                 done_tx,
@@ -190,8 +166,7 @@ impl MaskWorkers {
         Masks {
             len,
             parts: Some(Parts {
-                times: self.times.clone(),
-                tasks_rx,
+                workers: self.clone(),
                 done_rx,
                 words,
             }),
@@ -201,9 +176,9 @@ impl MaskWorkers {
     fn start(&self) {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..cores.saturating_sub(1).clamp(1, THREADS_MAX) {
-            let (tasks_rx, times) = (self.tasks_rx.clone(), self.times.clone());
+            let (tasks_rx, seconds) = (self.tasks_rx.clone(), self.seconds.clone());
             let thread = std::thread::Builder::new().name("pd-masks".to_owned());
-            let spawned = thread.spawn(move || tasks_rx.iter().for_each(|task| task.run(&times)));
+            let spawned = thread.spawn(move || tasks_rx.iter().for_each(|task| task.run(&seconds)));
             if let Err(error) = spawned {
                 tracing::warn!(%error, "cannot start a thread for masks; the scheduler's computes them");
             }
@@ -211,32 +186,13 @@ impl MaskWorkers {
     }
 }
 
-// === impl Times ===
-
-impl Times {
-    /// How long `len` masks take one after another.
-    fn of(&self, len: usize) -> Duration {
-        let mean = Duration::from_nanos(self.mean_ns.load(Ordering::Relaxed));
-        mean.saturating_mul(u32::try_from(len).unwrap_or(u32::MAX))
-    }
-
-    fn observe(&self, took: Duration) {
-        self.seconds.observe(took.as_secs_f64());
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // Of two threads that observe at once one may be lost.
-        let mean = self.mean_ns.load(Ordering::Relaxed);
-        let mean = mean - mean / MEAN_WEIGHT + took / MEAN_WEIGHT;
-        self.mean_ns.store(mean, Ordering::Relaxed);
-    }
-}
-
 // === impl Task ===
 
 impl Task {
-    fn run(self, times: &Times) {
+    fn run(self, seconds: &Histogram) {
         let began = Instant::now();
         let words = self.job.run();
-        times.observe(began.elapsed());
+        seconds.observe(began.elapsed().as_secs_f64());
         // The step may have been given up.
         let _ = self.done_tx.send((self.place, words));
     }

@@ -4,6 +4,7 @@
 use super::snapshots;
 use crate::active::Active;
 use crate::kvcache::pool::KvCache;
+use crate::req::Req;
 use crate::resources::Resources;
 use crate::speculate::layer::LastEntry;
 use crate::speculate::model::Wanted;
@@ -23,7 +24,7 @@ pub(super) fn drafts(
     let going_on = reqs.iter_mut().filter(|active| active.goes_on());
     let jumps: Vec<_> = going_on
         .map(|active| {
-            let drafts = jump(&mut resources.cache, active, rows);
+            let drafts = own(&mut resources.cache, active, |req| req.jump(rows));
             rows -= drafts.len();
             drafts
         })
@@ -36,27 +37,23 @@ pub(super) fn drafts(
         if !jump.is_empty() {
             return jump;
         }
-        let drafts = own(&mut resources.cache, active, rows);
+        let drafts = own(&mut resources.cache, active, |req| req.propose(rows));
         rows -= drafts.len();
         drafts
     });
     own.collect()
 }
 
-fn jump(cache: &mut KvCache, active: &mut Active, max: usize) -> Vec<u32> {
+/// What `propose` has for a request whose last token is known, as far as there is room.
+fn own(
+    cache: &mut KvCache,
+    active: &mut Active,
+    propose: impl FnOnce(&mut Req) -> Vec<u32>,
+) -> Vec<u32> {
     if active.drawing() > 0 {
         return Vec::new();
     }
-    let mut drafts = active.req.jump(max);
-    drafts.truncate(room(cache, active, drafts.len()));
-    drafts
-}
-
-fn own(cache: &mut KvCache, active: &mut Active, max: usize) -> Vec<u32> {
-    if active.drawing() > 0 {
-        return Vec::new();
-    }
-    let mut drafts = active.req.propose(max);
+    let mut drafts = propose(&mut active.req);
     drafts.truncate(room(cache, active, drafts.len()));
     drafts
 }
