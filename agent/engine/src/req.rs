@@ -19,6 +19,7 @@ use crate::text::{Detokenizer, Tokenizer};
 use pd_protocol::BootstrapRoom;
 use pd_protocol::ports::FAKE_BOOTSTRAP_HOST;
 use pd_protocol::workers::BootstrapFields;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,8 +51,8 @@ pub(crate) struct Req {
     pub(crate) times: ReqTimes,
     prompt_logprobs: Vec<TokenLogprob>,
     answer: AnswerSender,
-    /// Dropped with the request, which then is no longer in flight.
-    _in_flight: InFlight,
+    /// Dropped before the last event of the answer is sent: who has read that may have the room, and the place.
+    in_flight: Cell<Option<InFlight>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +151,7 @@ impl ReqFactory {
             },
             prompt_logprobs: Vec::new(),
             answer,
-            _in_flight: in_flight,
+            in_flight: Cell::new(Some(in_flight)),
         }
     }
 }
@@ -295,6 +296,9 @@ impl Req {
             spec_verify_ct: self.drafts.as_ref().map(ReqDrafts::verify_ct),
             finish,
         };
+        if event.finish.is_some() {
+            self.leave();
+        }
         self.answer.send(event);
     }
 
@@ -366,10 +370,16 @@ impl Req {
         let reason = reason.into();
         tracing::debug!(rid = %self.rid, reason, retriable, "request ended without its answer");
         let finish = Some(FinishReason::Abort { reason, retriable });
+        self.leave();
         self.answer.end(TokenEvent {
             finish,
             ..TokenEvent::default()
         });
+    }
+
+    /// The request is no longer in flight.
+    fn leave(&self) {
+        drop(self.in_flight.take());
     }
 }
 

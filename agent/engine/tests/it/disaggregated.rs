@@ -40,6 +40,18 @@ fn prefill_answers_its_leg_when_the_transfer_has_ended() {
     assert_eq!(stages(&engine, 7).last(), Some(&Stage::LastWrite));
 }
 
+/// Its room is refused as one that was used, not as one in use.
+#[test]
+fn no_request_is_in_flight_once_the_end_of_its_answer_is_read() {
+    let engine = start(mk_prefill(TransportChoice::Fake, 0));
+    for room in 1..200 {
+        let mut request = mk_request(&mk_prompt(room, 20), 1);
+        request.bootstrap = mk_bootstrap("127.0.0.1", 0, room.into());
+        generate(&engine, request);
+        assert_eq!(engine.drain_status().in_flight, 0, "after room {room}");
+    }
+}
+
 #[test]
 fn prefill_computes_the_prompt_of_many_rooms_once() {
     let engine = start(mk_prefill(TransportChoice::Fake, 0));

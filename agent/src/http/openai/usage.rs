@@ -46,8 +46,8 @@ struct InputTokensDetails {
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     prompt_tokens: usize,
-    /// One element per part.
-    cached_tokens: Vec<usize>,
+    /// One element per part; `None` before its first event.
+    cached_tokens: Vec<Option<usize>>,
     completion_tokens: usize,
     reasoning_tokens: usize,
     choices: usize,
@@ -97,7 +97,7 @@ impl Tally {
         let choices = choices as usize;
         Self {
             prompt_tokens: prompt_lens.iter().sum(),
-            cached_tokens: vec![0; prompt_lens.len() * choices],
+            cached_tokens: vec![None; prompt_lens.len() * choices],
             completion_tokens: 0,
             reasoning_tokens: 0,
             choices,
@@ -119,18 +119,20 @@ impl Tally {
 
     fn add(&mut self, part: usize, cached_tokens: u32, completion_tokens: usize) {
         let cached = &mut self.cached_tokens[part];
-        *cached = (*cached).max(cached_tokens as usize);
+        *cached = (*cached).max(Some(cached_tokens as usize));
         self.completion_tokens += completion_tokens;
     }
 
     pub(crate) fn usage(&self) -> Usage {
-        let first_choices = self.cached_tokens.iter().step_by(self.choices);
+        let prompts = self.cached_tokens.chunks(self.choices);
+        // The choice that comes first computes the prompt, and the others find it in the cache.
+        let cached = prompts.filter_map(|choices| choices.iter().copied().flatten().min());
         Usage {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             total_tokens: self.prompt_tokens + self.completion_tokens,
             prompt_tokens_details: PromptTokensDetails {
-                cached_tokens: first_choices.sum(),
+                cached_tokens: cached.sum(),
             },
             completion_tokens_details: CompletionTokensDetails {
                 reasoning_tokens: self.reasoning_tokens,

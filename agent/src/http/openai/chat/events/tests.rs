@@ -135,3 +135,20 @@ fn a_step_without_text_sends_no_event() {
     events.on_delta(0, mk_delta("a", None));
     assert!(events.on_delta(0, mk_delta("", None)).is_empty());
 }
+
+/// The choice that came first has computed the prompt, and the others have found it in the cache.
+#[test]
+fn of_a_prompt_is_cached_what_no_choice_had_to_compute() {
+    for order in [[0, 1], [1, 0]] {
+        let mut events = mk_events(2, true);
+        for (index, cached_tokens) in order.into_iter().zip([1, 4]) {
+            let delta = Delta {
+                cached_tokens,
+                ..mk_delta("Hi", Some(Finish::Length))
+            };
+            events.on_delta(index, delta);
+        }
+        let usage = &values(events.on_end())[0]["usage"];
+        assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 1);
+    }
+}
