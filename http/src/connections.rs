@@ -29,8 +29,9 @@ pub struct Limits {
     pub read: Duration,
 }
 
-/// A client that has just connected, or was just answered, is about to ask: it is not ended to make room.
-const GRACE: Duration = Duration::from_millis(500);
+/// A client that has just connected, or was just answered, is about to ask, and is not ended to make room. Its request may
+/// be lost three times on the way: TCP sends it again after 0.2, 0.4 and 0.8 s.
+const GRACE: Duration = Duration::from_millis(1500);
 /// Connections that end at once to make room: looking for one looks at all of them.
 const MADE_ROOM: usize = 32;
 /// Failed handshakes are reported this often at most.
