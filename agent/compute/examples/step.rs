@@ -1,5 +1,5 @@
-//! Times the ops of a SmolLM2-135M-shaped forward step on the CPU backend, with made-up weights:
-//! each op by itself, the whole step, and what it costs to enqueue. Best of several rounds.
+//! Times the ops of a SmolLM2-135M-shaped forward step on the CPU backend, with made-up weights and keys: each op by
+//! itself, the whole step, and what it costs to enqueue. Best of several rounds.
 //!
 //! `cargo run --release -p pd-compute --example step -- [threads] [isa]`
 
@@ -97,6 +97,7 @@ impl Bench {
         let num_pages = 8192 / PAGE_SIZE;
         let page_len = KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
         let region = backend.alloc("kv", DType::F32, num_pages * page_len)?;
+        backend.upload(&region, &vec![0.1f32; num_pages * page_len]);
         let cut = KvCutView::page_first(region, 0..LAYERS, 2, KV_HEADS, PAGE_SIZE, HEAD_DIM);
         let kv = KvGroupView {
             dtype: DType::F32,
@@ -130,9 +131,8 @@ impl Bench {
             Ok((enqueued, start.elapsed().as_secs_f64()))
         });
         let best = best.collect::<Result<Vec<_>, pd_compute::ComputeError>>()?;
-        let enqueued = best.iter().map(|b| b.0).fold(f64::INFINITY, f64::min);
-        let done = best.iter().map(|b| b.1).fold(f64::INFINITY, f64::min);
-        let (enqueued, done) = (enqueued * 1e6, done * 1e6);
+        let enqueued = 1e6 * best.iter().map(|b| b.0).fold(f64::INFINITY, f64::min);
+        let done = 1e6 * best.iter().map(|b| b.1).fold(f64::INFINITY, f64::min);
         println!("300 norms of one row: enqueued in {enqueued:.0} µs, done in {done:.0} µs");
         Ok(())
     }

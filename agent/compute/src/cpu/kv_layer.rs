@@ -32,6 +32,19 @@ pub(super) struct KvLayer {
     scales: [f32; 2],
 }
 
+// === impl Region ===
+
+impl Region {
+    /// Where it begins, and the bytes of an element.
+    pub(super) fn bytes(&self) -> (*const u8, usize) {
+        match self {
+            Self::F32(region) => (region.as_ptr().cast(), 4),
+            Self::F16(region) | Self::BF16(region) => (region.as_ptr().cast(), 2),
+            Self::F8E4M3(region) => (region.as_ptr().cast(), 1),
+        }
+    }
+}
+
 // === impl KvLayer ===
 
 impl KvLayer {

@@ -6,6 +6,7 @@
 //! may be computed by different threads: with too few tiles for the threads, runs of blocks become
 //! tasks of their own and are folded afterwards, to the same bits.
 
+mod ahead;
 mod block;
 mod fold;
 mod keys;
@@ -21,7 +22,8 @@ use crate::ops::{AttnPaged, AttnValues};
 use block::{AttendBlock, BlockScratch};
 use fold::{Finish, FoldBlock, reset};
 use std::cell::RefCell;
-use tile::Tile;
+use std::ops::Range;
+use tile::{Run, Tile};
 
 /// Rows (queries × query heads) of a tile: their scores and sums stay in the L1 and L2 caches
 /// while the block's keys and values are used for all of them.
@@ -135,17 +137,22 @@ impl Attention {
             self.run_split(exec, &tiles, blocks_max);
             return;
         }
+        let threads = exec.threads.count();
         exec.threads.run(tiles.len(), |i, _| {
             let tile = &tiles[i];
+            let run = Run::whole(tile);
+            let then = tiles.get(i + threads).map(Run::whole);
             SCRATCH.with_borrow_mut(|(scratch, partial, state)| {
                 partial.resize(tile.state_len(), 0.0);
                 reset(tile, state);
-                for block in tile.blocks() {
+                for block in run.blocks.clone() {
+                    let next = run.after(block, then.as_ref());
                     // SAFETY: on the queue; scratch belongs to this thread.
                     unsafe {
                         isa.dispatch(AttendBlock {
                             tile,
                             block,
+                            next,
                             scratch,
                             partial,
                         });
@@ -168,20 +175,29 @@ impl Attention {
         let stride = tiles.iter().map(Tile::state_len).max().unwrap_or(0);
         let mut partials = vec![0.0; tiles.len() * blocks_max * stride];
         let places = Places::new(&mut partials, stride);
-        let runs = blocks_max.div_ceil(SPLIT_BLOCKS);
-        exec.threads.run(tiles.len() * runs, |i, _| {
-            let tile = &tiles[i / runs];
-            let first = i % runs * SPLIT_BLOCKS;
-            let blocks = tile.blocks().enumerate().skip(first).take(SPLIT_BLOCKS);
+        let runs_per_tile = blocks_max.div_ceil(SPLIT_BLOCKS);
+        let run_of = |i: usize| {
+            let tile = tiles.get(i / runs_per_tile)?;
+            let Range { start, end } = tile.blocks();
+            let first = start + i % runs_per_tile * SPLIT_BLOCKS;
+            let blocks = first..end.min(first + SPLIT_BLOCKS);
+            Some(Run { tile, blocks })
+        };
+        let threads = exec.threads.count();
+        exec.threads.run(tiles.len() * runs_per_tile, |i, _| {
+            let run = run_of(i).expect("there are as many tasks as runs");
+            let (tile, then) = (run.tile, run_of(i + threads));
             SCRATCH.with_borrow_mut(|(scratch, _, _)| {
-                for (nth, block) in blocks {
+                for block in run.blocks.clone() {
+                    let nth = block - tile.blocks().start;
                     // SAFETY: on the queue; each block of each tile is attended once, in its place.
                     unsafe {
-                        let place = i / runs * blocks_max + nth;
+                        let place = i / runs_per_tile * blocks_max + nth;
                         let partial = places.get(place, tile.state_len());
                         isa.dispatch(AttendBlock {
                             tile,
                             block,
+                            next: run.after(block, then.as_ref()),
                             scratch,
                             partial,
                         });

@@ -1,5 +1,6 @@
 //! One block of 64 keys, attended by the rows of a tile that see any of it.
 
+use super::ahead::{Ahead, NextBlock, NextKeys};
 use super::keys::KeyPlaces;
 use super::matmul::Matmul;
 use super::tile::Tile;
@@ -68,6 +69,8 @@ impl BlockScratch {
 pub(super) struct AttendBlock<'a> {
     pub(super) tile: &'a Tile<'a>,
     pub(super) block: usize,
+    /// What this thread most likely attends next.
+    pub(super) next: Option<NextBlock<'a>>,
     pub(super) scratch: &'a mut BlockScratch,
     pub(super) partial: &'a mut [f32],
 }
@@ -79,9 +82,25 @@ impl Kernel for AttendBlock<'_> {
 
     #[inline(always)]
     unsafe fn run<V: Sixteen>(self) {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.next.and_then(NextKeys::of) {
+                Some(keys) => self.attend::<V>(&keys),
+                None => self.attend::<V>(&()),
+            }
+        }
+    }
+}
+
+impl AttendBlock<'_> {
+    /// # Safety
+    /// As of [`Kernel::run`].
+    #[inline(always)]
+    unsafe fn attend<V: Sixteen>(self, ahead: &impl Ahead) {
         let Self {
             tile,
             block,
+            next: _,
             scratch,
             partial,
         } = self;
@@ -106,7 +125,7 @@ impl Kernel for AttendBlock<'_> {
         // SAFETY: on the queue, with the instruction set, by the caller; sizes are those of `Parts`.
         unsafe {
             let places = KeyPlaces::new(tile, block);
-            places.transpose_keys::<V>(layer, keys);
+            places.transpose_keys::<V>(layer, keys, ahead);
             load_queries(tile, first..last, queries);
             depths.clear();
             depths.resize(last - first, 0..layer.head_dim);
@@ -135,7 +154,10 @@ impl Kernel for AttendBlock<'_> {
             let weighted = Matmul {
                 a: weights.as_ptr().add(first * ATTN_BLOCK_LEN),
                 a_stride: ATTN_BLOCK_LEN,
-                b_at: |key: usize| values[key],
+                b_at: |key: usize| {
+                    ahead.ask_value(key);
+                    values[key]
+                },
                 c: values_out.as_mut_ptr().add(first * value_dim),
                 c_stride: value_dim,
                 vectors: value_dim / LANES,

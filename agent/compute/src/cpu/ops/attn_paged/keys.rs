@@ -2,6 +2,7 @@
 //! place where they lie as f32 or else widened.
 
 use super::Attention;
+use super::ahead::Ahead;
 use super::tile::Tile;
 use crate::cpu::kv_layer::{KvLayer, Region};
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
@@ -37,17 +38,37 @@ impl KeyPlaces {
         places
     }
 
+    /// Where each key begins in a region of such elements; in place of those that are not read, one that is. `None` if none is.
+    pub(super) fn pointers(
+        &self,
+        base: *const u8,
+        element_bytes: usize,
+    ) -> Option<[*const u8; ATTN_BLOCK_LEN]> {
+        let last = self.at[self.keys.clone()].last()?;
+        let mut pointers = [base.wrapping_add(last * element_bytes); ATTN_BLOCK_LEN];
+        for key in self.keys.clone() {
+            pointers[key] = base.wrapping_add(self.at[key] * element_bytes);
+        }
+        Some(pointers)
+    }
+
     /// Writes `out[d][key]` for 64 keys; those that are not read are zero.
     ///
     /// # Safety
     /// On the queue, with the instruction set of `V`.
     #[inline(always)]
-    pub(super) unsafe fn transpose_keys<V: Sixteen>(&self, layer: &KvLayer, out: &mut [f32]) {
+    pub(super) unsafe fn transpose_keys<V: Sixteen>(
+        &self,
+        layer: &KvLayer,
+        out: &mut [f32],
+        ahead: &impl Ahead,
+    ) {
         assert!(out.len() >= layer.head_dim.next_multiple_of(LANES) * ATTN_BLOCK_LEN);
         for first_key in (0..ATTN_BLOCK_LEN).step_by(LANES) {
             let is_read = self.within(first_key) == (first_key..first_key + LANES);
             for first_dim in (0..layer.head_dim).step_by(LANES) {
                 let dims = LANES.min(layer.head_dim - first_dim);
+                ahead.ask_keys(first_key, first_dim);
                 // SAFETY: the instruction set by the caller; the places are written slots of the
                 // region; `out` has a row for every padded dimension.
                 unsafe {

@@ -1,6 +1,7 @@
 //! Tiles: consecutive queries of one sequence under one KV head. Row r of a tile is query
 //! `first_query + r / group`, query head `kv_head·group + r % group`, so later rows see more keys.
 
+use super::ahead::NextBlock;
 use super::{Attention, TILE_ROWS};
 use crate::cpu::simd::sixteen::LANES;
 use crate::ops::ATTN_BLOCK_LEN;
@@ -16,6 +17,34 @@ pub(super) struct Tile<'a> {
     num_queries: usize,
     pub(super) kv_len: usize,
     pub(super) pages: &'a [u32],
+}
+
+/// Blocks of a tile that one thread attends.
+pub(super) struct Run<'a> {
+    pub(super) tile: &'a Tile<'a>,
+    pub(super) blocks: Range<usize>,
+}
+
+// === impl Run ===
+
+impl<'a> Run<'a> {
+    pub(super) fn whole(tile: &'a Tile<'a>) -> Self {
+        let blocks = tile.blocks();
+        Self { tile, blocks }
+    }
+
+    /// What the thread attends after `block`, if its next run is `then`.
+    pub(super) fn after(&self, block: usize, then: Option<&Self>) -> Option<NextBlock<'a>> {
+        let (run, block) = if block + 1 < self.blocks.end {
+            (self, block + 1)
+        } else {
+            then.map(|then| (then, then.blocks.start))?
+        };
+        let tile = run.tile;
+        run.blocks
+            .contains(&block)
+            .then_some(NextBlock { tile, block })
+    }
 }
 
 // === impl Attention ===
