@@ -136,7 +136,7 @@ impl AttendBlock<'_> {
                 b_at: |d: usize| keys.add(d * ATTN_BLOCK_LEN),
                 c: weights.as_mut_ptr().add(first * ATTN_BLOCK_LEN),
                 c_stride: ATTN_BLOCK_LEN,
-                vectors: ATTN_BLOCK_LEN / LANES,
+                vectors: places.vectors(),
                 depths,
                 is_windowed: false,
             };

@@ -52,7 +52,12 @@ impl KeyPlaces {
         Some(pointers)
     }
 
-    /// Writes `out[d][key]` for 64 keys; those that are not read are zero.
+    /// Keys of the block, in whole vectors, the last of which is read.
+    pub(super) fn vectors(&self) -> usize {
+        self.keys.end.div_ceil(LANES)
+    }
+
+    /// Writes `out[d][key]` for the keys of [`Self::vectors`]; those that are not read are zero.
     ///
     /// # Safety
     /// On the queue, with the instruction set of `V`.
@@ -64,7 +69,7 @@ impl KeyPlaces {
         ahead: &impl Ahead,
     ) {
         assert!(out.len() >= layer.head_dim.next_multiple_of(LANES) * ATTN_BLOCK_LEN);
-        for first_key in (0..ATTN_BLOCK_LEN).step_by(LANES) {
+        for first_key in (0..self.keys.end).step_by(LANES) {
             let is_read = self.within(first_key) == (first_key..first_key + LANES);
             for first_dim in (0..layer.head_dim).step_by(LANES) {
                 let dims = LANES.min(layer.head_dim - first_dim);
