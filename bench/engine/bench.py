@@ -16,6 +16,8 @@ import models
 
 PREFILL_TOKENS, DECODE_PROMPT, DECODE_TOKENS = 512, 32, 128
 EIGHT_PROMPT, EIGHT_TOKENS = 128, 128
+# Keys and values of quantised models lie as llama.cpp has them by itself.
+F16_CACHE = ["--kv-cache-dtype", "float16"]
 # Multiply-adds of a token in SmolLM2's linears: 30 layers of qkv, output, gate and up, down.
 SMOLLM2_PRODUCTS = 30 * 576 * (960 + 576 + 3 * 1536)
 
@@ -89,7 +91,8 @@ def main():
     file = models.requantised(args.model, f"{scratch}/smollm2-bf16.gguf", "BF16")
     dense, starts = measured({
         "pdserve BF16": lambda name: PdAgent(name, scratch, args.agent, folder, threads, "127.77.0.1"),
-        "pdserve Q4_1": lambda name: PdAgent(name, scratch, args.agent, args.model, threads, "127.77.0.2"),
+        "pdserve Q4_1": lambda name: PdAgent(name, scratch, args.agent, args.model, threads, "127.77.0.2",
+                                               *F16_CACHE),
         "vLLM BF16": lambda name: Vllm(name, scratch, args.vllm_python, folder, threads, "127.77.0.3"),
         "llama.cpp BF16": lambda name: LlamaCpp(name, file, threads),
         "llama.cpp Q4_1": lambda name: LlamaCpp(name, args.model, threads),
@@ -102,7 +105,8 @@ def main():
     whole = models.experts_bf16(args.model, f"{scratch}/experts-{models.MOE_NAME}-bf16.gguf")
     experts_file = models.requantised(whole, f"{scratch}/experts-{models.MOE_NAME}-q4-k-m.gguf", "Q4_K_M")
     experts, _ = measured({
-        "pdserve Q4_K_M": lambda name: PdAgent(name, scratch, args.agent, experts_file, threads, "127.77.0.4"),
+        "pdserve Q4_K_M": lambda name: PdAgent(name, scratch, args.agent, experts_file, threads, "127.77.0.4",
+                                                 *F16_CACHE),
         "llama.cpp Q4_K_M": lambda name: LlamaCpp(name, experts_file, threads),
     }, args.rounds)
 
