@@ -169,7 +169,9 @@ async fn discover(pods: Api<Pod>, file: PathBuf) {
             let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
             let labels = pod.labels().iter();
             let labels = labels.map(|(name, value)| (label(name), json!(value)));
-            let mut common: Map<String, Value> = labels.collect();
+            let notes = pod.annotations().iter();
+            let notes = notes.map(|(name, value)| (annotation(name), json!(value)));
+            let mut common: Map<String, Value> = labels.chain(notes).collect();
             common.insert(format!("{meta}_namespace"), json!(pod.namespace()));
             common.insert(format!("{meta}_pod_name"), json!(pod.name_any()));
             let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
@@ -197,9 +199,15 @@ async fn discover(pods: Api<Pod>, file: PathBuf) {
 
 /// How discovery names a label of a pod.
 fn label(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric();
-    let name = name.replace(|c| !is_plain(c), "_");
-    format!("__meta_kubernetes_pod_label_{name}")
+    format!("__meta_kubernetes_pod_label_{}", plain(name))
+}
+
+fn annotation(name: &str) -> String {
+    format!("__meta_kubernetes_pod_annotation_{}", plain(name))
+}
+
+fn plain(name: &str) -> String {
+    name.replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
 
 fn now() -> Result<u64> {
@@ -277,6 +285,7 @@ fn config(stand: &Stand) -> Result<Value> {
         json!({
             "job_name": port, "metrics_path": endpoint["path"], "relabel_configs": relabel,
             "file_sd_configs": [{"files": ["pods.json"]}],
+            "tls_config": {"insecure_skip_verify": endpoint["tlsConfig"]["insecureSkipVerify"]},
         })
     });
     Ok(json!({
