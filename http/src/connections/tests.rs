@@ -70,6 +70,16 @@ async fn where_all_are_served_one_more_is_refused_and_refusals_are_few() {
     assert_eq!(order(&next), Order::Serve);
 }
 
+/// TCP sends the packet again after 0.2, 0.4 and 0.8 s.
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_first_request_is_lost_three_times_is_not_ended_to_make_room() {
+    let table = mk(1);
+    let slow = admitted(&table, 1);
+    tokio::time::advance(Duration::from_millis(200 + 400 + 800)).await;
+    assert!(matches!(table.admit(from(2)), Room::Full(_)));
+    assert_eq!(order(&slow), Order::Serve);
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_debt_has_its_deadline_and_a_served_request_has_none() {
     let table = mk(8);
