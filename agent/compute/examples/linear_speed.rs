@@ -19,7 +19,7 @@
 
 use pd_compute::cpu::Isa;
 use pd_compute::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
-use pd_compute::cpu::pack::{PackedLinear, serially};
+use pd_compute::cpu::pack::{PackTarget, PackedLinear, serially};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{Epilogue, Packing, WeightFormat, WeightSource};
 use std::arch::x86_64::{
@@ -139,7 +139,7 @@ fn peak_gflops(isa: Isa, threads: usize) -> f64 {
 /// Of a packed weight's memory, so on the same pages.
 fn read_gbps(threads: usize) -> f64 {
     let (n, k) = (COLD_BYTES / (4 * 4096), 4096);
-    let weight = pack(WeightFormat::F32, n, k, ComputeDtype::F32);
+    let weight = pack(WeightFormat::F32, n, k, PackTarget::any(ComputeDtype::F32));
     let memory = weight.packed_bytes();
     let seconds = best(threads, 10, |thread| {
         let share = memory.len() / threads;
@@ -160,8 +160,8 @@ fn stored(format: WeightFormat, n: usize, k: usize) -> Vec<u8> {
     vec![0x2c; n * format.row_bytes(k).expect("k is a multiple of 32 or 256")]
 }
 
-fn pack(format: WeightFormat, n: usize, k: usize, dtype: ComputeDtype) -> PackedLinear {
-    pack_stored(&stored(format, n, k), format, n, k, dtype)
+fn pack(format: WeightFormat, n: usize, k: usize, target: PackTarget) -> PackedLinear {
+    pack_stored(&stored(format, n, k), format, n, k, target)
 }
 
 fn pack_stored(
@@ -169,7 +169,7 @@ fn pack_stored(
     format: WeightFormat,
     n: usize,
     k: usize,
-    dtype: ComputeDtype,
+    target: PackTarget,
 ) -> PackedLinear {
     let source = WeightSource {
         name: "w",
@@ -179,7 +179,7 @@ fn pack_stored(
         bytes,
         scales: &[],
     };
-    PackedLinear::pack(&[source], Packing::JOINED, dtype, &serially).expect("bytes of this shape")
+    PackedLinear::pack(&[source], Packing::JOINED, target, &serially).expect("bytes of this shape")
 }
 
 /// Stored bytes that one thread packs in a second.
@@ -187,7 +187,13 @@ fn pack_gbps(format: WeightFormat) -> f64 {
     let (n, k) = (3072, 4096);
     let bytes = stored(format, n, k);
     let seconds = best(1, 3, |_| {
-        black_box(pack_stored(&bytes, format, n, k, ComputeDtype::F32));
+        black_box(pack_stored(
+            &bytes,
+            format,
+            n,
+            k,
+            PackTarget::any(ComputeDtype::F32),
+        ));
     });
     bytes.len() as f64 / seconds / 1e9
 }
@@ -247,7 +253,7 @@ impl Wanted {
 struct Bench<'a> {
     name: &'a str,
     format: WeightFormat,
-    dtype: ComputeDtype,
+    target: PackTarget,
     isa: Isa,
 }
 
@@ -255,7 +261,7 @@ fn bench(bench: &Bench<'_>, wanted: &Wanted, threads: usize) {
     let Bench {
         name,
         format,
-        dtype,
+        target,
         isa,
     } = *bench;
     for (n, k) in SHAPES.into_iter().filter(|(n, k)| wanted.shape(*n, *k)) {
@@ -263,7 +269,7 @@ fn bench(bench: &Bench<'_>, wanted: &Wanted, threads: usize) {
             continue;
         };
         let copies = COLD_BYTES.div_ceil(n * row_bytes);
-        let weights: Vec<_> = (0..copies).map(|_| pack(format, n, k, dtype)).collect();
+        let weights: Vec<_> = (0..copies).map(|_| pack(format, n, k, target)).collect();
         let bytes = weights[0].packed_bytes().len() as f64;
         print!("{name:<9} {n:>5}×{k:<5}");
         for rows in FEW_ROWS {
@@ -306,7 +312,7 @@ fn main() {
                 &Bench {
                     name,
                     format,
-                    dtype: ComputeDtype::F32,
+                    target: PackTarget::any(ComputeDtype::F32),
                     isa,
                 },
                 &wanted,
@@ -317,16 +323,15 @@ fn main() {
     if detected == Isa::Avx512Bf16 && wanted.format("vdpbf16ps") {
         let format = WeightFormat::BF16;
         let dtype = ComputeDtype::BF16;
-        bench(
-            &Bench {
-                name: "vdpbf16ps",
+        for (name, isa) in [("vdpbf16ps", Isa::Scalar), ("compact", detected)] {
+            let bench_of = Bench {
+                name,
                 format,
-                dtype,
+                target: PackTarget { dtype, isa },
                 isa: detected,
-            },
-            &wanted,
-            threads,
-        );
+            };
+            bench(&bench_of, &wanted, threads);
+        }
     }
     println!("read {:.1} GB/s", read_gbps(threads));
 }

@@ -74,9 +74,9 @@ impl Backend for CpuBackend {
         parts: &[WeightSource<'_>],
         packing: Packing,
     ) -> Result<Arc<PackedLinear>, ComputeError> {
-        let dtype = self.config.compute_dtype;
+        let target = self.pack_target();
         let packed = self.queue.run_scoped("pack_linear", |exec| {
-            PackedLinear::pack(parts, packing, dtype, &|count, task| {
+            PackedLinear::pack(parts, packing, target, &|count, task| {
                 exec.threads.run(count, |i, _| task(i));
             })
         })?;
@@ -88,9 +88,9 @@ impl Backend for CpuBackend {
     }
 
     fn pack_experts(&self, experts: &[ExpertSource<'_>]) -> Result<CpuExperts, ComputeError> {
-        let dtype = self.config.compute_dtype;
+        let target = self.pack_target();
         self.queue.run_scoped("pack_experts", |exec| {
-            CpuExperts::pack(experts, dtype, &|count, task| {
+            CpuExperts::pack(experts, target, &|count, task| {
                 exec.threads.run(count, |i, _| task(i));
             })
         })?

@@ -1,9 +1,8 @@
 //! The experts of a layer, packed: each is two linears of its own, and all of them lie side by side in two
 //! pieces of memory, so that small experts have large pages, too.
 
-use super::pack::{PackedLinear, ParallelFor};
+use super::pack::{PackTarget, PackedLinear, ParallelFor};
 use crate::device_types::ExpertMatrices;
-use crate::dtype::ComputeDtype;
 use crate::error::ComputeError;
 use crate::k_order::Packing;
 use crate::ops::ExpertSource;
@@ -32,7 +31,7 @@ impl CpuExperts {
     /// Names the tensor whose bytes, shape or format do not fit.
     pub(super) fn pack(
         experts: &[ExpertSource<'_>],
-        dtype: ComputeDtype,
+        target: PackTarget,
         parallel_for: ParallelFor<'_>,
     ) -> Result<Self, ComputeError> {
         let first = experts.first().map(|expert| expert.gate);
@@ -46,8 +45,8 @@ impl CpuExperts {
         let downs: Vec<_> = experts.iter().map(|e| [e.down]).collect();
         let downs: Vec<&[WeightSource<'_>]> = downs.iter().map(<[_; 1]>::as_slice).collect();
         let packed = Packed {
-            gate_up: PackedLinear::pack_all(&pairs, Packing::Interleaved, dtype, parallel_for)?,
-            down: PackedLinear::pack_all(&downs, Packing::JOINED, dtype, parallel_for)?,
+            gate_up: PackedLinear::pack_all(&pairs, Packing::Interleaved, target, parallel_for)?,
+            down: PackedLinear::pack_all(&downs, Packing::JOINED, target, parallel_for)?,
             hidden,
             width,
         };

@@ -4,7 +4,7 @@ use super::embedding::CpuEmbedding;
 use super::experts::CpuExperts;
 use super::isa::Isa;
 use super::memory::CpuBuffer;
-use super::pack::PackedLinear;
+use super::pack::{PackTarget, PackedLinear};
 use super::queue::Queue;
 use super::ticket::CpuTicket;
 use crate::device_types::DeviceTypes;
@@ -66,6 +66,13 @@ impl CpuBackend {
 
     pub fn config(&self) -> CpuConfig {
         self.config
+    }
+
+    pub(super) fn pack_target(&self) -> PackTarget {
+        PackTarget {
+            dtype: self.config.compute_dtype,
+            isa: self.config.isa,
+        }
     }
 }
 

@@ -16,12 +16,11 @@ mod tasks;
 
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::{AlignedBytes, BLOCK_LANES, PackedLinear, Segment, intersection};
-use crate::dtype::WeightFormat;
 use crate::ops::Epilogue;
 use activations::{Activations, RowTile};
 use kernels::epilogue::{BlockRow, OutTile};
 use kernels::shares::{KTree, TreeTiles};
-use kernels::{LinearKernels, MAX_TILE_ROWS, Operand, avx512_bf16};
+use kernels::{FormatKernels, LinearKernels, MAX_TILE_ROWS, Operand};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -219,25 +218,19 @@ impl LinearProduct<'_> {
     ) {
         let kernels = LinearKernels::of(self.isa);
         let k = self.weight.k();
-        let of_format = (kernels.of)(segment.format);
-        let operand = match (segment.bf16_activations, self.isa) {
-            (true, Isa::Avx512Bf16) => Operand::Bf16Pairs,
-            (true, _) => Operand::RoundedF32,
-            (false, _) => of_format.operand,
-        };
+        let FormatKernels {
+            operand,
+            tile,
+            panel_tile,
+            panel,
+        } = kernels.of_segment(segment, self.isa);
         scratch.activations.arrange(self, kernels, operand);
         let direct_rows = match operand {
-            Operand::F32 | Operand::RoundedF32 => kernels.direct_rows,
+            Operand::F32 | Operand::RoundedF32 | Operand::Bf16Pairs => kernels.direct_rows,
             Operand::Quantized => kernels.direct_code_rows,
-            Operand::Bf16Pairs => usize::MAX,
         };
-        let expand =
-            segment.format != WeightFormat::F32 && scratch.activations.row_count() > direct_rows;
-        let tile_kernel = match (operand, expand) {
-            (Operand::Bf16Pairs, _) => avx512_bf16::tile_kernel,
-            (_, true) => of_format.panel_tile,
-            (_, false) => of_format.tile,
-        };
+        let panel = panel.filter(|_| scratch.activations.row_count() > direct_rows);
+        let tile_kernel = if panel.is_some() { panel_tile } else { tile };
         let tree = KTree {
             len: k,
             shares: self.weight.order().shares(),
@@ -245,11 +238,11 @@ impl LinearProduct<'_> {
         let mut tiles = TreeTiles::new();
         for block in blocks {
             let mut weights = self.weight.block(segment, block).as_ptr();
-            if expand {
+            if let Some(expand) = panel {
                 let panel = scratch.panel(k * BLOCK_LANES * 4);
                 // SAFETY: a packed block of this format, and room for all of it in f32, which take more than
                 // codes of sixteen bits and their scales; the instruction set was checked.
-                unsafe { (of_format.panel)(weights, k, panel.cast()) };
+                unsafe { expand(weights, k, panel.cast()) };
                 weights = panel;
             }
             for tile in scratch.activations.tiles(self) {

@@ -6,17 +6,19 @@
 //! keep their codes and scales bit for bit and cost the bytes of the file; the kernels expand integer codes to
 //! sixteen bits in registers, and floats to f32. F8E4M3 keeps its codes, and has a scale for each row where the file has one for a
 //! block of rows.
-//! Only three things change a stored format: a bfloat16 compute dtype turns F32 and F16 into BF16 (rounded), and a
-//! gate and up of different formats become F32 (exact).
+//! Only three things change a stored format: a bfloat16 compute dtype turns F32 and F16 into BF16 (rounded), a
+//! gate and up of different formats become F32 (exact), and BF16 lies [`compact`] where kernels take it so (exact).
 //!
 //! Parts joined along n (q, k, v) are segments with formats of their own, each padded with zero
 //! rows to whole blocks. Gate and up are interleaved by sixteens: lanes 0–15 of a block are gate
 //! rows `16·b…`, lanes 16–31 the same up rows, so that SwiGLU multiplies two vectors.
 
 mod aligned;
+pub(crate) mod compact;
 pub(crate) mod layout;
 mod writer;
 
+use crate::cpu::isa::Isa;
 use crate::device_types::{Matrix, WeightMatrix};
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::error::ComputeError;
@@ -24,6 +26,7 @@ use crate::k_order::{KOrder, Packing};
 use crate::weight::{StoredRow, WeightSource};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use aligned::AlignedBytes;
 pub(crate) use layout::BLOCK_LANES;
@@ -34,6 +37,14 @@ pub type ParallelFor<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
 /// A [`ParallelFor`] of one thread.
 pub fn serially(count: usize, task: &(dyn Fn(usize) + Sync)) {
     (0..count).for_each(task);
+}
+
+/// What a weight is packed for.
+#[derive(Clone, Copy, Debug)]
+pub struct PackTarget {
+    pub dtype: ComputeDtype,
+    /// The only one that may multiply it, where a form is this one's own.
+    pub isa: Isa,
 }
 
 /// A packed `n × k` weight.
@@ -52,8 +63,8 @@ pub struct PackedLinear {
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) format: WeightFormat,
-    /// Both activations and weights are bfloat16.
-    pub(crate) bf16_activations: bool,
+    /// Where both activations and weights are bfloat16.
+    pub(crate) bf16: Option<Bf16Form>,
     /// Of all the weight's blocks, those of this segment.
     pub(crate) blocks: Range<usize>,
     /// Of an output row, the columns it writes.
@@ -63,11 +74,40 @@ pub(crate) struct Segment {
     offset: usize,
 }
 
+/// How bfloat16 weights lie that multiply bfloat16 activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bf16Form {
+    Whole,
+    /// See [`compact`]; for [`Isa::Avx512Bf16`] alone.
+    Compact,
+}
+
 /// A segment before it is packed, with the rows it is made of.
 struct Plan<'a> {
     segment: Segment,
     k: usize,
     sources: Vec<writer::Rows<'a>>,
+}
+
+// === impl PackTarget ===
+
+impl PackTarget {
+    /// For every instruction set.
+    pub fn any(dtype: ComputeDtype) -> Self {
+        Self {
+            dtype,
+            isa: Isa::Scalar,
+        }
+    }
+
+    /// The least form of bfloat16 that it can have.
+    fn bf16_form(self) -> Bf16Form {
+        if self.isa == Isa::Avx512Bf16 {
+            Bf16Form::Compact
+        } else {
+            Bf16Form::Whole
+        }
+    }
 }
 
 // === impl PackedLinear ===
@@ -80,10 +120,10 @@ impl PackedLinear {
     pub fn pack(
         parts: &[WeightSource<'_>],
         packing: Packing,
-        dtype: ComputeDtype,
+        target: PackTarget,
         parallel_for: ParallelFor<'_>,
     ) -> Result<Self, ComputeError> {
-        let mut packed = Self::pack_all(&[parts], packing, dtype, parallel_for)?;
+        let mut packed = Self::pack_all(&[parts], packing, target, parallel_for)?;
         Ok(packed.pop().expect("one list of parts gives one weight"))
     }
 
@@ -94,17 +134,34 @@ impl PackedLinear {
     pub fn pack_all(
         lists: &[&[WeightSource<'_>]],
         packing: Packing,
-        dtype: ComputeDtype,
+        target: PackTarget,
         parallel_for: ParallelFor<'_>,
     ) -> Result<Vec<Self>, ComputeError> {
+        let (dtype, form) = (target.dtype, target.bf16_form());
+        if form == Bf16Form::Compact
+            && let Some(packed) = Self::pack_as(lists, packing, (dtype, form), parallel_for)?
+        {
+            return Ok(packed);
+        }
+        let packed = Self::pack_as(lists, packing, (dtype, Bf16Form::Whole), parallel_for)?;
+        Ok(packed.expect("any weight lies whole"))
+    }
+
+    /// `None` where a block of bfloat16 does not take the form.
+    fn pack_as(
+        lists: &[&[WeightSource<'_>]],
+        packing: Packing,
+        bf16: (ComputeDtype, Bf16Form),
+        parallel_for: ParallelFor<'_>,
+    ) -> Result<Option<Vec<Self>>, ComputeError> {
         let mut weights = Vec::with_capacity(lists.len());
         let mut orders = Vec::with_capacity(lists.len());
         let mut len = 0;
         for parts in lists {
             let plans = if packing.interleaves() {
-                vec![Plan::interleaved(parts, dtype, len)?]
+                vec![Plan::interleaved(parts, bf16, len)?]
             } else {
-                Plan::joined(parts, dtype, len)?
+                Plan::joined(parts, bf16, len)?
             };
             len = plans.last().map_or(len, |plan| plan.segment.end_offset());
             orders.push(fitting_order(packing.order(), parts, &plans)?);
@@ -122,15 +179,24 @@ impl PackedLinear {
         let runs: Vec<(&Plan<'_>, Range<usize>)> =
             weights.iter().flatten().flat_map(Plan::runs).collect();
         let out = bytes.shared();
+        let fits = AtomicBool::new(true);
         parallel_for(runs.len(), &|run| {
             let (plan, blocks) = &runs[run];
             for block in blocks.clone() {
+                if !fits.load(Ordering::Relaxed) {
+                    return;
+                }
                 let start = plan.segment.block_offset(block);
                 // SAFETY: blocks lie apart, and each is written by the one run that has it.
                 let out = unsafe { out.slice(start..start + plan.segment.block_bytes) };
-                plan.write_block(block, out);
+                if !plan.write_block(block, out) {
+                    fits.store(false, Ordering::Relaxed);
+                }
             }
         });
+        if !fits.into_inner() {
+            return Ok(None);
+        }
         let bytes = Arc::new(bytes);
         let weight = |(plans, order): (Vec<Plan<'_>>, KOrder)| Self {
             k: plans.first().map_or(0, |plan| plan.k),
@@ -140,7 +206,7 @@ impl PackedLinear {
             segments: plans.into_iter().map(|plan| plan.segment).collect(),
             bytes: Arc::clone(&bytes),
         };
-        Ok(weights.into_iter().zip(orders).map(weight).collect())
+        Ok(Some(weights.into_iter().zip(orders).map(weight).collect()))
     }
 
     /// Length of an input row.
@@ -244,7 +310,7 @@ impl<'a> Plan<'a> {
     /// Parts one after another, from byte `start` on.
     fn joined(
         parts: &[WeightSource<'a>],
-        dtype: ComputeDtype,
+        bf16: (ComputeDtype, Bf16Form),
         start: usize,
     ) -> Result<Vec<Self>, ComputeError> {
         let mut plans: Vec<Self> = Vec::with_capacity(parts.len());
@@ -255,14 +321,14 @@ impl<'a> Plan<'a> {
             let (block, column, offset) = before.map_or((0, 0, start), |s| {
                 (s.blocks.end, s.columns.end, s.end_offset())
             });
-            let format = packed_format(part.format, dtype);
+            let (format, bf16) = packed_form(part.format, part.k, bf16);
             plans.push(Self {
                 segment: Segment {
                     format,
-                    bf16_activations: format == WeightFormat::BF16 && dtype == ComputeDtype::BF16,
+                    bf16,
                     blocks: block..block + part.n.div_ceil(BLOCK_LANES),
                     columns: column..column + part.n,
-                    block_bytes: layout::block_bytes(format, part.k),
+                    block_bytes: block_bytes(format, bf16, part.k),
                     offset,
                 },
                 k: part.k,
@@ -275,7 +341,7 @@ impl<'a> Plan<'a> {
     /// The rows of gate and up in turns, from byte `start` on.
     fn interleaved(
         parts: &[WeightSource<'a>],
-        dtype: ComputeDtype,
+        bf16: (ComputeDtype, Bf16Form),
         start: usize,
     ) -> Result<Self, ComputeError> {
         let [gate, up] = parts else {
@@ -293,14 +359,14 @@ impl<'a> Plan<'a> {
         } else {
             WeightFormat::F32
         };
-        let format = packed_format(stored, dtype);
+        let (format, bf16) = packed_form(stored, gate.k, bf16);
         Ok(Self {
             segment: Segment {
                 format,
-                bf16_activations: format == WeightFormat::BF16 && dtype == ComputeDtype::BF16,
+                bf16,
                 blocks: 0..gate.n.div_ceil(BLOCK_LANES / 2),
                 columns: 0..gate.n,
-                block_bytes: layout::block_bytes(format, gate.k),
+                block_bytes: block_bytes(format, bf16, gate.k),
                 offset: start,
             },
             k: gate.k,
@@ -315,20 +381,52 @@ impl<'a> Plan<'a> {
         starts.map(move |start| (self, start..blocks.end.min(start + BLOCKS_PER_RUN)))
     }
 
-    fn write_block(&self, block: usize, out: &mut [u8]) {
+    /// False where the block does not take its form.
+    fn write_block(&self, block: usize, out: &mut [u8]) -> bool {
         let per_source = BLOCK_LANES / self.sources.len();
         let first = (block - self.segment.blocks.start) * per_source;
         let lanes: [Option<StoredRow<'_>>; BLOCK_LANES] = std::array::from_fn(|lane| {
             self.sources[lane / per_source].get(first + lane % per_source)
         });
-        writer::write_block(self.segment.format, &lanes, self.k, out);
+        let format = self.segment.format;
+        match self.segment.bf16 {
+            None | Some(Bf16Form::Whole) => {
+                writer::write_block(format, &lanes, self.k, out);
+                true
+            }
+            Some(Bf16Form::Compact) => {
+                let mut whole = vec![0; layout::block_bytes(format, self.k)];
+                writer::write_block(format, &lanes, self.k, &mut whole);
+                compact::write_block(&whole, self.k, out)
+            }
+        }
     }
 }
 
-fn packed_format(stored: WeightFormat, dtype: ComputeDtype) -> WeightFormat {
+/// The format that a `stored` one is packed in for activations of `dtype`, and its form if both are bfloat16: `form`,
+/// where rows of `k` values take it.
+fn packed_form(
+    stored: WeightFormat,
+    k: usize,
+    (dtype, form): (ComputeDtype, Bf16Form),
+) -> (WeightFormat, Option<Bf16Form>) {
     match (stored, dtype) {
-        (WeightFormat::F32 | WeightFormat::F16, ComputeDtype::BF16) => WeightFormat::BF16,
-        (stored, ComputeDtype::F32 | ComputeDtype::BF16) => stored,
+        (WeightFormat::F32 | WeightFormat::F16 | WeightFormat::BF16, ComputeDtype::BF16) => {
+            let form = if compact::fits(k) {
+                form
+            } else {
+                Bf16Form::Whole
+            };
+            (WeightFormat::BF16, Some(form))
+        }
+        (stored, ComputeDtype::F32 | ComputeDtype::BF16) => (stored, None),
+    }
+}
+
+fn block_bytes(format: WeightFormat, bf16: Option<Bf16Form>, k: usize) -> usize {
+    match bf16 {
+        Some(Bf16Form::Compact) => compact::block_bytes(k),
+        None | Some(Bf16Form::Whole) => layout::block_bytes(format, k),
     }
 }
 

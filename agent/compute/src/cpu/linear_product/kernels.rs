@@ -24,9 +24,9 @@ mod sink;
 mod walk;
 
 use crate::cpu::isa::Isa;
-use crate::cpu::pack::BLOCK_LANES;
+use crate::cpu::pack::{BLOCK_LANES, Bf16Form, Segment};
 use crate::dtype::WeightFormat;
-use formats::FormatKernels;
+pub(crate) use formats::FormatKernels;
 use quantized::QuantizeKernel;
 use shares::{KTree, TreeTiles};
 
@@ -45,10 +45,11 @@ pub(crate) type Tile = [[f32; BLOCK_LANES]; MAX_TILE_ROWS];
 pub(crate) type TileKernel =
     unsafe fn(block: *const u8, k: KTree, x: *const f32, tiles: &mut TreeTiles);
 
-/// Expands a block: to f32, `[k][32]`, which is a packed block of F32, or to codes of sixteen bits and f32 scales.
+/// Expands a block: to f32, `[k][32]`, which is a packed block of F32, to codes of sixteen bits and f32 scales, or to a
+/// whole block of bfloat16.
 ///
 /// # Safety
-/// As [`TileKernel`]; `panel` has room for `32 · k` f32, of which codes and scales take less.
+/// As [`TileKernel`]; `panel` has room for `32 · k` f32, of which the others take less.
 pub(crate) type PanelKernel = unsafe fn(block: *const u8, k: usize, panel: *mut f32);
 
 /// Activations as a tile multiplies them.
@@ -83,6 +84,25 @@ impl LinearKernels {
             Isa::Avx2 => &avx2::KERNELS,
             Isa::Avx512 => &avx512::KERNELS,
             Isa::Avx512Vnni | Isa::Avx512Bf16 => &avx512_vnni::KERNELS,
+        }
+    }
+
+    /// Those of a segment's format and form.
+    ///
+    /// # Panics
+    /// Of a form that another instruction set has alone.
+    pub(crate) fn of_segment(&self, segment: &Segment, isa: Isa) -> FormatKernels {
+        let of_format = (self.of)(segment.format);
+        match (segment.bf16, isa) {
+            (None, _) => of_format,
+            (Some(form), Isa::Avx512Bf16) => avx512_bf16::kernels(form),
+            (Some(Bf16Form::Whole), _) => FormatKernels {
+                operand: Operand::RoundedF32,
+                ..of_format
+            },
+            (Some(Bf16Form::Compact), isa) => {
+                panic!("compact bfloat16 is for avx512bf16, not {}", isa.name())
+            }
         }
     }
 

@@ -1,12 +1,13 @@
 //! Every instruction set, format and shape against the chain of operations that the docs promise.
 
+mod compact;
 mod forms;
 mod integers;
 mod shares;
 
 use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
 use crate::cpu::isa::Isa;
-use crate::cpu::pack::{PackedLinear, serially};
+use crate::cpu::pack::{PackTarget, PackedLinear, serially};
 use crate::cpu::simd::exp::exp;
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::k_order::Packing;
@@ -59,7 +60,7 @@ impl Matrix {
         let packed = PackedLinear::pack(
             &[self.source()],
             Packing::JOINED,
-            ComputeDtype::F32,
+            PackTarget::any(ComputeDtype::F32),
             &serially,
         );
         packed.expect("a matrix that fits")
@@ -274,7 +275,7 @@ proptest! {
         let up = Matrix::mk(format, n, k, &mut rng);
         let x = mk_values(rows * k, &mut rng);
         let parts = [gate.source(), up.source()];
-        let weight = PackedLinear::pack(&parts, Packing::Interleaved, ComputeDtype::F32, &serially)
+        let weight = PackedLinear::pack(&parts, Packing::Interleaved, PackTarget::any(ComputeDtype::F32), &serially)
             .expect("matrices that fit");
         let expected: Vec<f32> = x
             .chunks_exact(k)
@@ -296,7 +297,7 @@ proptest! {
     fn tasks_cover_a_product_once(n in 0..5000_usize, rows in 0..600_usize, threads in 1..9_usize) {
         let bytes = vec![0; n * 2];
         let source = WeightSource { name: "w", format: WeightFormat::F16, n, k: 1, bytes: &bytes, scales: &[] };
-        let weight = PackedLinear::pack(&[source], Packing::JOINED, ComputeDtype::F32, &serially)
+        let weight = PackedLinear::pack(&[source], Packing::JOINED, PackTarget::any(ComputeDtype::F32), &serially)
             .expect("a matrix that fits");
         let tasks = LinearTasks::new(&weight, rows, threads);
         let mut covered = vec![0; rows * weight.block_count()];
@@ -319,8 +320,13 @@ fn a_row_is_bit_equal_alone_and_among_five_hundred() {
         let matrix = Matrix::mk(format, 75, k, &mut rng);
         let x = mk_values(512 * k, &mut rng);
         for dtype in [ComputeDtype::F32, ComputeDtype::BF16] {
-            let weight = PackedLinear::pack(&[matrix.source()], Packing::JOINED, dtype, &serially)
-                .expect("a matrix that fits");
+            let weight = PackedLinear::pack(
+                &[matrix.source()],
+                Packing::JOINED,
+                PackTarget::any(dtype),
+                &serially,
+            )
+            .expect("a matrix that fits");
             for isa in isas() {
                 let together = run(&weight, &x, 512, Epilogue::Store, isa, 2);
                 for (row, expected) in together.chunks_exact(75).enumerate().step_by(37) {
@@ -341,7 +347,7 @@ fn bfloat16_rounds_activations_and_weights_and_nothing_else() {
     let weight = PackedLinear::pack(
         &[matrix.source()],
         Packing::JOINED,
-        ComputeDtype::BF16,
+        PackTarget::any(ComputeDtype::BF16),
         &serially,
     )
     .expect("a matrix that fits");
@@ -373,8 +379,13 @@ fn parts_of_different_formats_write_their_own_columns() {
     let v = Matrix::mk(WeightFormat::Q6K, 33, 256, &mut rng);
     let x = mk_values(5 * 256, &mut rng);
     let parts = [q.source(), k.source(), v.source()];
-    let joined = PackedLinear::pack(&parts, Packing::JOINED, ComputeDtype::F32, &serially)
-        .expect("matrices that fit");
+    let joined = PackedLinear::pack(
+        &parts,
+        Packing::JOINED,
+        PackTarget::any(ComputeDtype::F32),
+        &serially,
+    )
+    .expect("matrices that fit");
     let expected: Vec<f32> = x
         .chunks_exact(256)
         .flat_map(|x| {

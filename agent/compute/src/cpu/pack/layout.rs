@@ -4,6 +4,9 @@
 //! |---|---|---|
 //! | F32, F16 | k | 32 values |
 //! | BF16 | 2 k | 32 words: the even k in the low half, the odd k in the high half |
+//! | BF16, [compact](super::compact) | block | 16 high bytes, in 64 bytes |
+//! |  | 4 k | two rows of 64 low bytes; a row of nibbles, which name high bytes: the first row's low, the second's high |
+//! |  | block | places and values of the weights whose high byte is none of those |
 //! | F8E4M3 | block | the number of k that share a scale, in 64 bytes |
 //! |  | so many k | 32 f32 scales times 256; per k 32 codes of a byte; the last may be of fewer k |
 //! | Q8_0 | 32 k | 32 f16 scales; per 4 k 32 words of four codes, in the order of [`BYTE_ORDER`] |
@@ -38,6 +41,10 @@ pub(crate) const WORDS: usize = BLOCK_LANES * 4;
 
 /// Before the groups of F8E4M3.
 pub(crate) const F8_HEADER: usize = 64;
+/// Before the steps of a compact block of BF16.
+pub(crate) const COMPACT_HEADER: usize = 64;
+/// Four k of a compact block.
+pub(crate) const COMPACT_STEP: usize = 2 * HALVES + BLOCK_LANES * 2;
 pub(crate) const Q8_0_GROUP: usize = HALVES + 32 * BLOCK_LANES;
 pub(crate) const Q4_0_GROUP: usize = HALVES + 4 * WORDS;
 /// As large as one of Q4_0.

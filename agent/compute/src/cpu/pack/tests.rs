@@ -1,6 +1,6 @@
 //! Shapes, formats and refusals; what packed weights compute is tested with `cpu::linear`.
 
-use super::{AlignedBytes, PackedLinear, layout, serially};
+use super::{AlignedBytes, PackTarget, PackedLinear, layout, serially};
 use crate::device_types::WeightMatrix as _;
 use crate::dtype::ComputeDtype;
 use crate::dtype::WeightFormat;
@@ -19,7 +19,13 @@ fn source(format: WeightFormat, n: usize, k: usize, bytes: &[u8]) -> WeightSourc
 }
 
 fn pack(parts: &[WeightSource<'_>], packing: Packing) -> Result<PackedLinear, String> {
-    PackedLinear::pack(parts, packing, ComputeDtype::F32, &serially).map_err(|e| e.to_string())
+    PackedLinear::pack(
+        parts,
+        packing,
+        PackTarget::any(ComputeDtype::F32),
+        &serially,
+    )
+    .map_err(|e| e.to_string())
 }
 
 #[test]
@@ -135,8 +141,13 @@ fn weights_that_are_packed_side_by_side_have_the_bytes_of_each_alone() {
         .map(|n| source(WeightFormat::Q8_0, n, 64, &bytes[..n * 68]))
         .to_vec();
     let lists: Vec<_> = parts.iter().map(std::slice::from_ref).collect();
-    let together = PackedLinear::pack_all(&lists, Packing::JOINED, ComputeDtype::F32, &serially)
-        .expect("matrices that fit");
+    let together = PackedLinear::pack_all(
+        &lists,
+        Packing::JOINED,
+        PackTarget::any(ComputeDtype::F32),
+        &serially,
+    )
+    .expect("matrices that fit");
     assert_eq!(together.len(), parts.len());
     for (together, part) in together.iter().zip(&parts) {
         let alone = pack(&[*part], Packing::JOINED).expect("a matrix that fits");
@@ -144,8 +155,12 @@ fn weights_that_are_packed_side_by_side_have_the_bytes_of_each_alone() {
         assert_eq!((together.out_len(), together.k()), (part.n, part.k));
     }
     let pairs = [&parts[..1], &parts[2..]];
-    let refused =
-        PackedLinear::pack_all(&pairs, Packing::Interleaved, ComputeDtype::F32, &serially);
+    let refused = PackedLinear::pack_all(
+        &pairs,
+        Packing::Interleaved,
+        PackTarget::any(ComputeDtype::F32),
+        &serially,
+    );
     let message = refused.expect_err("one is no pair").to_string();
     assert!(message.contains("gate and up are two"), "{message}");
 }

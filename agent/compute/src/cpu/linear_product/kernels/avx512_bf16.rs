@@ -2,56 +2,75 @@
 //! to an f32 sum per instruction, which treats denormals as zero. Pairs go in ascending k, in one
 //! chain per output, so these results too are the same at every number of rows.
 
-use super::TileKernel;
+mod weights;
+
 use super::shares::{KTree, Share, TreeTiles};
+use super::{FormatKernels, Operand, TileKernel};
+use crate::cpu::pack::Bf16Form;
 use crate::cpu::pack::layout::WORDS;
 use crate::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::{
-    __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_ps,
-    _mm512_storeu_ps,
+    __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
+    _mm512_storeu_si512,
 };
+use weights::{Compact, Weights, Whole};
+
+pub(crate) fn kernels(form: Bf16Form) -> FormatKernels {
+    let (tile, panel) = match form {
+        Bf16Form::Whole => (tile_kernel::<Whole, 1> as fn(usize) -> TileKernel, None),
+        Bf16Form::Compact => (
+            tile_kernel::<Compact, 2> as fn(usize) -> TileKernel,
+            Some(panel as super::PanelKernel),
+        ),
+    };
+    FormatKernels {
+        operand: Operand::Bf16Pairs,
+        tile,
+        panel_tile: tile_kernel::<Whole, 1>,
+        panel,
+    }
+}
 
 /// Heights of the tiles there are, those of the f32 kernels.
-pub(crate) fn tile_kernel(rows: usize) -> TileKernel {
+fn tile_kernel<W: Weights<N>, const N: usize>(rows: usize) -> TileKernel {
     match rows {
-        1 => tile::<1>,
-        2 => tile::<2>,
-        3 => tile::<3>,
-        4 => tile::<4>,
-        6 => tile::<6>,
-        8 => tile::<8>,
-        10 => tile::<10>,
-        12 => tile::<12>,
+        1 => tile::<W, N, 1>,
+        2 => tile::<W, N, 2>,
+        3 => tile::<W, N, 3>,
+        4 => tile::<W, N, 4>,
+        6 => tile::<W, N, 6>,
+        8 => tile::<W, N, 8>,
+        10 => tile::<W, N, 10>,
+        12 => tile::<W, N, 12>,
         _ => unreachable!("no tile of {rows} rows"),
     }
 }
 
 /// # Safety
 /// As [`TileKernel`], with pairs of activations.
-#[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn tile<const ROWS: usize>(
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
     block: *const u8,
     k: KTree,
     x: *const f32,
     tiles: &mut TreeTiles,
 ) {
     let pairs_of_x: *const i32 = x.cast();
+    // SAFETY: a packed block of rows of `k.len` values.
+    let mut weights = unsafe { W::of_block(block, k.len) };
     for Share { ks, pairs } in k.shares() {
         let mut sums = [[_mm512_setzero_ps(); 2]; ROWS];
-        for i in ks.start / 2..ks.end.div_ceil(2) {
-            // SAFETY: row `i` of ⌈k / 2⌉ rows of 32 words.
-            let weights = unsafe {
-                let row = block.add(i * WORDS);
-                [
-                    _mm512_loadu_si512(row.cast()),
-                    _mm512_loadu_si512(row.add(WORDS / 2).cast()),
-                ]
-            };
-            for (row, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: `x` has `ROWS` pairs for each of ⌈k / 2⌉ rows.
-                let x = _mm512_set1_epi32(unsafe { *pairs_of_x.add(i * ROWS + row) });
-                for (sum, weights) in sums.iter_mut().zip(weights) {
-                    *sum = _mm512_dpbf16_ps(*sum, as_pairs(x), as_pairs(weights));
+        for first in (ks.start / 2..ks.end.div_ceil(2)).step_by(N) {
+            // SAFETY: the rows of pairs follow each other, ⌈k / 2⌉ of them, and a share has a multiple of `N`.
+            let rows_of_pairs = unsafe { weights.next(first) };
+            for (i, weights) in rows_of_pairs.into_iter().enumerate() {
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: `x` has `ROWS` pairs for each row of pairs.
+                    let x = unsafe { *pairs_of_x.add((first + i) * ROWS + row) };
+                    let x = _mm512_set1_epi32(x);
+                    for (sum, weights) in sums.iter_mut().zip(weights) {
+                        *sum = _mm512_dpbf16_ps(*sum, as_pairs(x), as_pairs(weights));
+                    }
                 }
             }
         }
@@ -64,6 +83,26 @@ unsafe fn tile<const ROWS: usize>(
         }
         // SAFETY: what has AVX-512 BF16 has this.
         unsafe { tiles.add::<Avx512, ROWS>(pairs) };
+    }
+}
+
+/// A compact block as a whole one.
+///
+/// # Safety
+/// As [`PanelKernel`](super::PanelKernel).
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+unsafe fn panel(block: *const u8, k: usize, panel: *mut f32) {
+    // SAFETY: a packed block of rows of `k` values, and room for it whole.
+    unsafe {
+        let mut weights = Compact::of_block(block, k);
+        for first in (0..k / 2).step_by(2) {
+            let out = panel.cast::<u8>().add(first * WORDS);
+            for (i, row) in weights.next(first).into_iter().enumerate() {
+                let out = out.add(i * WORDS);
+                _mm512_storeu_si512(out.cast(), row[0]);
+                _mm512_storeu_si512(out.add(WORDS / 2).cast(), row[1]);
+            }
+        }
     }
 }
 

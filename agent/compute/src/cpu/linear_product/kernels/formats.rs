@@ -50,13 +50,17 @@ pub(crate) struct FormatKernels {
     pub(crate) tile: fn(rows: usize) -> TileKernel,
     /// Of panels.
     pub(crate) panel_tile: fn(rows: usize) -> TileKernel,
-    pub(crate) panel: PanelKernel,
+    /// None where packed blocks are what a panel would be.
+    pub(crate) panel: Option<PanelKernel>,
 }
 
 /// The kernels of `format`: of floats those that `F` makes, of integers those of `I`.
 pub(super) fn kernels<F: Instantiate, I: Instantiate>(format: WeightFormat) -> FormatKernels {
     match format {
-        WeightFormat::F32 => of::<F, Floats<walk::F32>>(),
+        WeightFormat::F32 => FormatKernels {
+            panel: None,
+            ..of::<F, Floats<walk::F32>>()
+        },
         WeightFormat::F16 => of::<F, Floats<walk::F16>>(),
         WeightFormat::BF16 => of::<F, Floats<walk::Bf16>>(),
         WeightFormat::F8E4M3 { .. } => of::<F, Floats<walk::F8E4M3>>(),
@@ -74,7 +78,7 @@ fn of<I: Instantiate, F: Format>() -> FormatKernels {
         operand: F::OPERAND,
         tile: I::tile::<F>,
         panel_tile: I::tile::<F::Expanded>,
-        panel: I::panel::<F>(),
+        panel: Some(I::panel::<F>()),
     }
 }
 

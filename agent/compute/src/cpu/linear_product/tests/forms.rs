@@ -2,7 +2,7 @@
 
 use super::{Matrix, assert_same_bits, isas, mk_values, run, run_with};
 use crate::cpu::isa::Isa;
-use crate::cpu::pack::{PackedLinear, serially};
+use crate::cpu::pack::{PackTarget, PackedLinear, serially};
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::k_order::Packing;
 use crate::ops::Epilogue;
@@ -58,8 +58,13 @@ fn every_epilogue_comes_after_the_bias() {
         } else {
             Packing::JOINED
         };
-        let weight = PackedLinear::pack(sources, packing, ComputeDtype::F32, &serially)
-            .expect("matrices that fit");
+        let weight = PackedLinear::pack(
+            sources,
+            packing,
+            PackTarget::any(ComputeDtype::F32),
+            &serially,
+        )
+        .expect("matrices that fit");
         let bias = mk_values(N * sources.len(), &mut rng);
         for rows in [1, 7, 30] {
             let x = mk_values(rows * K, &mut rng);
@@ -124,7 +129,12 @@ fn swiglu_of_a_plain_weight_is_refused() {
         bytes: &bytes,
         scales: &[],
     };
-    let weight = PackedLinear::pack(&[source], Packing::JOINED, ComputeDtype::F32, &serially)
-        .expect("a matrix that fits");
+    let weight = PackedLinear::pack(
+        &[source],
+        Packing::JOINED,
+        PackTarget::any(ComputeDtype::F32),
+        &serially,
+    )
+    .expect("a matrix that fits");
     run(&weight, &[1.0], 1, Epilogue::SwiGlu, Isa::Scalar, 1);
 }

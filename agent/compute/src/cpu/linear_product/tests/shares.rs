@@ -2,7 +2,7 @@
 
 use super::{FORMATS, Matrix, assert_same_bits, isas, mk_values, run};
 use crate::cpu::isa::Isa;
-use crate::cpu::pack::{PackedLinear, layout, serially};
+use crate::cpu::pack::{PackTarget, PackedLinear, layout, serially};
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::k_order::{K_SHARES, KOrder, KShares, Packing};
 use crate::ops::Epilogue;
@@ -90,8 +90,13 @@ impl Case {
 
     fn multiply(&self, matrix: &Matrix, x: &[f32], shares: KShares, isa: Isa) -> Vec<f32> {
         let packing = Packing::Joined(KOrder::Tree(shares));
-        let weight = PackedLinear::pack(&[matrix.source()], packing, self.dtype, &serially)
-            .expect("a matrix that fits");
+        let weight = PackedLinear::pack(
+            &[matrix.source()],
+            packing,
+            PackTarget::any(self.dtype),
+            &serially,
+        )
+        .expect("a matrix that fits");
         assert_eq!(weight.order(), KOrder::Tree(shares));
         run(&weight, x, self.rows, Epilogue::Store, isa, self.threads)
     }
