@@ -1,12 +1,13 @@
 //! Times the ops of a SmolLM2-135M-shaped forward step on the CPU backend, with made-up weights and keys: each op by
 //! itself, the whole step, and what it costs to enqueue. Best of several rounds.
 //!
-//! `cargo run --release -p pd-compute --example step -- [threads] [isa]`
+//! `cargo run --release -p pd-compute --example step -- [threads] [isa] [Q4_1 or BF16]`
 
 #![allow(clippy::print_stdout, reason = "a program whose output is its result")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
+use pd_compute::dtype::ComputeDtype;
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows,
     KvCutView, KvGroupView, KvScales, Linear, Packing, QkvPrep, RmsNorm, RopeTable, Sample,
@@ -25,6 +26,14 @@ const VOCAB: usize = 49_152;
 const PAGE_SIZE: usize = 16;
 
 type Weight = <CpuBackend as DeviceTypes>::Weight;
+
+/// What a model's numbers are.
+struct Model {
+    weights: WeightFormat,
+    logits: WeightFormat,
+    activations: ComputeDtype,
+    kv: DType,
+}
 
 struct Bench {
     backend: CpuBackend,
@@ -61,9 +70,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         config.isa =
             Isa::from_name(&isa).ok_or("scalar, avx2, avx512, avx512vnni or avx512bf16")?;
     }
+    let model = match std::env::args().nth(3).as_deref() {
+        None | Some("Q4_1") => Model::Q4_1,
+        Some("BF16") => Model::BF16,
+        Some(_) => return Err("Q4_1 or BF16".into()),
+    };
+    config.compute_dtype = model.activations;
     println!("{} threads, {}", config.threads, config.isa.name());
     let start = Instant::now();
-    let bench = Bench::new(CpuBackend::start(config)?)?;
+    let bench = Bench::new(CpuBackend::start(config)?, &model)?;
     println!("packed in {:.0} ms", start.elapsed().as_secs_f64() * 1e3);
     bench.enqueue()?;
     bench.report("decode, 1 sequence, 500 keys", 1, 1, 500)?;
@@ -72,10 +87,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(bench.report("prefill, 512 tokens", 1, 512, 512)?)
 }
 
+// === impl Model ===
+
+impl Model {
+    const Q4_1: Self = Self {
+        weights: WeightFormat::Q4_1,
+        logits: WeightFormat::Q8_0,
+        activations: ComputeDtype::F32,
+        kv: DType::F32,
+    };
+    const BF16: Self = Self {
+        weights: WeightFormat::BF16,
+        logits: WeightFormat::BF16,
+        activations: ComputeDtype::BF16,
+        kv: DType::BF16,
+    };
+}
+
 // === impl Bench ===
 
 impl Bench {
-    fn new(backend: CpuBackend) -> Result<Self, pd_compute::ComputeError> {
+    fn new(backend: CpuBackend, model: &Model) -> Result<Self, pd_compute::ComputeError> {
         let weight = |n: usize, k: usize, packing: Packing, format: WeightFormat| {
             // 0x11 bytes are small normal numbers in every format.
             let bytes = vec![0x11; n * format.row_bytes(k).expect("whole blocks")];
@@ -85,7 +117,7 @@ impl Bench {
         };
         let layers = |n, k, packing| {
             (0..LAYERS)
-                .map(|_| weight(n, k, packing, WeightFormat::Q4_1))
+                .map(|_| weight(n, k, packing, model.weights))
                 .collect::<Result<_, _>>()
         };
         let table = vec![0x11; VOCAB * 2 * HIDDEN];
@@ -96,11 +128,15 @@ impl Bench {
         backend.upload(&norm, &[1.0f32; HIDDEN]);
         let num_pages = 8192 / PAGE_SIZE;
         let page_len = KV_HEADS * LAYERS * 2 * PAGE_SIZE * HEAD_DIM;
-        let region = backend.alloc("kv", DType::F32, num_pages * page_len)?;
-        backend.upload(&region, &vec![0.1f32; num_pages * page_len]);
+        let region = backend.alloc("kv", model.kv, num_pages * page_len)?;
+        // Small numbers in every dtype.
+        backend.upload(
+            &region,
+            &vec![0x3d_u8; num_pages * page_len * model.kv.size_bytes()],
+        );
         let cut = KvCutView::page_first(region, 0..LAYERS, 2, KV_HEADS, PAGE_SIZE, HEAD_DIM);
         let kv = KvGroupView {
-            dtype: DType::F32,
+            dtype: model.kv,
             page_size: PAGE_SIZE,
             num_pages,
             num_kv_heads: KV_HEADS,
@@ -113,7 +149,7 @@ impl Bench {
             o: layers(HIDDEN, HIDDEN, Packing::SUMMED)?,
             gate_up: layers(INTERMEDIATE, HIDDEN, Packing::Interleaved)?,
             down: layers(HIDDEN, INTERMEDIATE, Packing::SUMMED)?,
-            logits: weight(VOCAB, HIDDEN, Packing::JOINED, WeightFormat::Q8_0)?,
+            logits: weight(VOCAB, HIDDEN, Packing::JOINED, model.logits)?,
             workspace: Workspace::new(&backend)?,
             backend,
             embedding,

@@ -24,6 +24,10 @@ pub(crate) trait Simd: Copy {
     unsafe fn load(at: *const f32) -> Self;
     unsafe fn load_f16(at: *const u16) -> Self;
     unsafe fn load_bf16(at: *const u16) -> Self;
+    /// Of lanes that hold two bfloat16 each, those in the low halves.
+    unsafe fn even_bf16(self) -> Self;
+    /// Those in the high halves.
+    unsafe fn odd_bf16(self) -> Self;
     /// Values of E4M3 divided by 256: what f16 has of the same bits, moved to its places.
     unsafe fn load_f8_part(at: *const u8) -> Self;
     unsafe fn store(self, at: *mut f32);

@@ -5,7 +5,7 @@
 
 use super::LinearProduct;
 use crate::cpu::linear_product::RunId;
-use crate::cpu::linear_product::kernels::{LinearKernels, Operand, quantized};
+use crate::cpu::linear_product::kernels::{LinearKernels, Operand, avx512_bf16, quantized};
 use half::bf16;
 use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
 use std::ops::Range;
@@ -111,6 +111,9 @@ impl Activations {
                     }
                 }
                 Operand::Bf16Pairs => {
+                    // SAFETY: as below; pairs are multiplied where there is AVX512-BF16.
+                    let pair_up =
+                        |x: &[f32], out: &mut [f32]| unsafe { avx512_bf16::pair_up(x, out) };
                     rows.interleave_words(tile.height, &mut self.words, out, pair_up);
                 }
                 Operand::Quantized => {
@@ -203,18 +206,6 @@ impl Rows<'_> {
         }
         let row = |row: usize| &words[row * depth..][..depth];
         interleave(row, self.count, height, out);
-    }
-}
-
-/// Each two values as bfloat16 in a word, the first one low; a last one alone with 0.
-fn pair_up(values: &[f32], words: &mut [f32]) {
-    let bits = |value: f32| u32::from(bf16::from_f32(value).to_bits());
-    let (pairs, last) = values.as_chunks::<2>();
-    for (word, [even, odd]) in words.iter_mut().zip(pairs) {
-        *word = f32::from_bits(bits(*even) | bits(*odd) << 16);
-    }
-    if let ([last], Some(word)) = (last, words.last_mut()) {
-        *word = f32::from_bits(bits(*last));
     }
 }
 

@@ -11,6 +11,7 @@ mod block;
 mod fold;
 mod keys;
 mod matmul;
+mod products;
 mod tile;
 
 use crate::cpu::handle::CpuBackend;

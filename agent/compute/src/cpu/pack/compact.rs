@@ -77,27 +77,28 @@ pub(super) fn write_block(whole: &[u8], k: usize, out: &mut [u8]) -> bool {
     for (step, (rows, out)) in (0..).zip(rows.iter().zip(steps)) {
         let (low, nibbles) = out.split_at_mut(2 * ROW_LEN);
         let low = low.as_chunks_mut::<ROW_LEN>().0;
+        let mut all_named = true;
         for (row, (values, low)) in rows.iter().zip(low).enumerate() {
-            let high = part(values, low);
-            let (names, all_named) = names(&high, &exponents);
+            let (names, named) = names(&part(values, low), &exponents);
+            all_named &= named;
             for (nibbles, name) in nibbles.iter_mut().zip(names) {
                 *nibbles |= name << (4 * row);
             }
-            if all_named {
+        }
+        if all_named {
+            continue;
+        }
+        let is_named = |[_, high]: &Value| exponents.contains(&(high & !SIGN));
+        for (place, value) in (0..).zip(rows.as_flattened()) {
+            if is_named(value) {
                 continue;
             }
-            let strays = values.iter().enumerate();
-            for (column, value) in strays.filter(|(_, v)| !exponents.contains(&(v[1] & !SIGN))) {
-                if count == room(k) {
-                    return false;
-                }
-                exceptions[count] = Exception {
-                    step,
-                    place: (row * ROW_LEN + column) as u16,
-                    value: u16::from_le_bytes(*value),
-                };
-                count += 1;
+            if count == room(k) {
+                return false;
             }
+            let value = u16::from_le_bytes(*value);
+            exceptions[count] = Exception { step, place, value };
+            count += 1;
         }
     }
     exceptions[count] = Exception::END;

@@ -7,13 +7,13 @@ use std::arch::x86_64::{
     __m256, __m256i, _CMP_LT_OQ, _mm_add_epi16, _mm_and_si128, _mm_cvtepi8_epi16,
     _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi16,
     _mm_slli_epi16, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps,
-    _mm256_broadcastsi128_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtepi8_epi32,
-    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-    _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sll_epi32, _mm256_slli_epi16,
-    _mm256_slli_epi32, _mm256_srai_epi16, _mm256_srl_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
-    _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
+    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32,
+    _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sll_epi32,
+    _mm256_slli_epi16, _mm256_slli_epi32, _mm256_srai_epi16, _mm256_srl_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
@@ -43,6 +43,26 @@ impl Simd for Avx2 {
         unsafe {
             let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast()));
             Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn even_bf16(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(
+                _mm256_castps_si256(self.0),
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn odd_bf16(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let high = _mm256_set1_epi32(!0xffff);
+            Self(_mm256_castsi256_ps(_mm256_and_si256(
+                _mm256_castps_si256(self.0),
+                high,
+            )))
         }
     }
     #[inline(always)]

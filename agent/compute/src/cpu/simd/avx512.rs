@@ -4,16 +4,18 @@ use super::exp::exp_avx512;
 use super::sixteen::{LANES, Sixteen};
 use super::{Codes, Simd};
 use std::arch::x86_64::{
-    __m512, __m512i, _CMP_LT_OQ, _mm_loadu_si128, _mm256_add_epi16, _mm256_and_si256,
-    _mm256_cvtepi8_epi16, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_epi16,
-    _mm256_slli_epi16, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_broadcast_i32x4,
-    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps,
-    _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_div_ps,
-    _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_madd_epi16,
-    _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
-    _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_shuffle_ps,
-    _mm512_slli_epi16, _mm512_slli_epi32, _mm512_srai_epi16, _mm512_srli_epi32, _mm512_storeu_ps,
-    _mm512_storeu_si512, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
+    __m512, __m512i, _CMP_LT_OQ, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128,
+    _mm_max_ps, _mm_max_ss, _mm_movehdup_ps, _mm_movehl_ps, _mm256_add_epi16, _mm256_add_ps,
+    _mm256_and_si256, _mm256_castps256_ps128, _mm256_cvtepi8_epi16, _mm256_extractf128_ps,
+    _mm256_loadu_si256, _mm256_max_ps, _mm256_or_si256, _mm256_set1_epi16, _mm256_slli_epi16,
+    _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_castps_si512,
+    _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32,
+    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
+    _mm512_div_ps, _mm512_dpwssd_epi32, _mm512_extractf32x8_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_madd_epi16, _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4,
+    _mm512_shuffle_ps, _mm512_slli_epi16, _mm512_slli_epi32, _mm512_srai_epi16, _mm512_srli_epi32,
+    _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
@@ -43,6 +45,26 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         unsafe {
             let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
             Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn even_bf16(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            Self(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(
+                _mm512_castps_si512(self.0),
+            )))
+        }
+    }
+    #[inline(always)]
+    unsafe fn odd_bf16(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let high = _mm512_set1_epi32(!0xffff);
+            Self(_mm512_castsi512_ps(_mm512_and_si512(
+                _mm512_castps_si512(self.0),
+                high,
+            )))
         }
     }
     #[inline(always)]
@@ -215,6 +237,34 @@ impl<const VNNI: bool> Codes for Avx512<VNNI> {
 
 impl Sixteen for Avx512 {
     const MANY_REGISTERS: bool = true;
+
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let v = _mm256_add_ps(
+                _mm512_castps512_ps256(self.0),
+                _mm512_extractf32x8_ps::<1>(self.0),
+            );
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let v = _mm256_max_ps(
+                _mm512_castps512_ps256(self.0),
+                _mm512_extractf32x8_ps::<1>(self.0),
+            );
+            let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+        }
+    }
 
     #[inline(always)]
     unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {

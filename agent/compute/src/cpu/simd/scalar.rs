@@ -49,6 +49,14 @@ impl Simd for Scalar {
         Self(halves.map(|h| f32::from_bits(u32::from(h) << 16)))
     }
     #[inline(always)]
+    unsafe fn even_bf16(self) -> Self {
+        Self(self.0.map(|pair| f32::from_bits(pair.to_bits() << 16)))
+    }
+    #[inline(always)]
+    unsafe fn odd_bf16(self) -> Self {
+        Self(self.0.map(|pair| f32::from_bits(pair.to_bits() & !0xffff)))
+    }
+    #[inline(always)]
     unsafe fn load_f8_part(at: *const u8) -> Self {
         // SAFETY: the trait's contract: eight bytes lie at `at`.
         let codes = unsafe { at.cast::<[u8; 8]>().read() };

@@ -80,11 +80,18 @@ pub(crate) trait Sixteen: Simd {
         lanes[0]
     }
 
+    /// The largest lane, found as [`Simd::max`] of halves and halves.
     #[inline(always)]
     unsafe fn largest(self) -> f32 {
         // SAFETY: the trait's contract.
-        let lanes = unsafe { self.to_array() };
-        lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+        let mut lanes = unsafe { self.to_array() };
+        for half in [8, 4, 2, 1] {
+            for i in 0..half {
+                let other = lanes[i + half];
+                lanes[i] = if lanes[i] > other { lanes[i] } else { other };
+            }
+        }
+        lanes[0]
     }
 }
 
@@ -123,6 +130,16 @@ impl<V: Eight> Simd for Pair<V> {
     unsafe fn load_bf16(at: *const u16) -> Self {
         // SAFETY: the trait's contract.
         unsafe { Self(V::load_bf16(at), V::load_bf16(at.add(V::LANES))) }
+    }
+    #[inline(always)]
+    unsafe fn even_bf16(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.even_bf16(), self.1.even_bf16()) }
+    }
+    #[inline(always)]
+    unsafe fn odd_bf16(self) -> Self {
+        // SAFETY: the trait's contract.
+        unsafe { Self(self.0.odd_bf16(), self.1.odd_bf16()) }
     }
     #[inline(always)]
     unsafe fn load_f8_part(at: *const u8) -> Self {

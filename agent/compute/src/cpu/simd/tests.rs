@@ -34,6 +34,8 @@ impl Kernel for Everything<'_> {
                     row.div(column),
                     f16,
                     bf16,
+                    row.even_bf16(),
+                    row.odd_bf16(),
                 ] {
                     out.extend(v.to_array());
                 }

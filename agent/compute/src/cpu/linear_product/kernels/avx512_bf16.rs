@@ -10,8 +10,8 @@ use crate::cpu::pack::Bf16Form;
 use crate::cpu::pack::layout::WORDS;
 use crate::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::{
-    __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps,
-    _mm512_storeu_si512,
+    __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_set1_epi32,
+    _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512,
 };
 use weights::{Compact, Weights, Whole};
 
@@ -84,6 +84,33 @@ unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
         // SAFETY: what has AVX-512 BF16 has this.
         unsafe { tiles.add::<Avx512, ROWS>(pairs) };
     }
+}
+
+/// Rounds each two values to bfloat16 in a word, the first one low; a last one alone with 0. Denormals become zeros, as
+/// they are in products.
+///
+/// # Safety
+/// The instruction set is there.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(crate) unsafe fn pair_up(values: &[f32], words: &mut [f32]) {
+    let (chunks, rest) = values.as_chunks::<32>();
+    let (words, words_rest) = words.split_at_mut(chunks.len() * 16);
+    let round = |values: &[f32; 32], words: &mut [f32; 16]| {
+        // SAFETY: two vectors of f32, and as many bits of pairs; the instruction set by the contract.
+        unsafe {
+            let low = _mm512_loadu_ps(values.as_ptr());
+            let high = _mm512_loadu_ps(values.as_ptr().add(16));
+            let pairs: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+            _mm512_storeu_si512(words.as_mut_ptr().cast(), pairs);
+        }
+    };
+    for (values, words) in chunks.iter().zip(words.as_chunks_mut().0) {
+        round(values, words);
+    }
+    let (mut last, mut pairs) = ([0.0; 32], [0.0; 16]);
+    last[..rest.len()].copy_from_slice(rest);
+    round(&last, &mut pairs);
+    words_rest.copy_from_slice(&pairs[..words_rest.len()]);
 }
 
 /// A compact block as a whole one.

@@ -89,7 +89,7 @@ pub(super) unsafe fn finish<V: Simd>(
         // SAFETY: the caller has the instruction set.
         unsafe {
             match epilogue {
-                Epilogue::Store => out.copy_from_slice(&sums[..out.len()]),
+                Epilogue::Store => store(sums, out),
                 Epilogue::AddResidual => {
                     for (out, sum) in out.iter_mut().zip(sums) {
                         *out += sum;
@@ -101,8 +101,7 @@ pub(super) unsafe fn finish<V: Simd>(
                     store_joined::<V>(&ClampedSwiGlu { alpha, limit }, sums, out);
                 }
                 Epilogue::SoftCap(cap) => {
-                    let capped = capped::<V>(sums, cap);
-                    out.copy_from_slice(&capped[..out.len()]);
+                    store(&capped::<V>(sums, cap), out);
                 }
             }
         }
@@ -122,7 +121,16 @@ unsafe fn store_joined<V: Simd>(join: &impl Join, sums: &BlockRow, out: &mut [f3
             join.join(gate, up).store(joined.as_mut_ptr().add(i));
         }
     }
-    out.copy_from_slice(&joined[..out.len()]);
+    store(&joined, out);
+}
+
+/// The first of `values`, mostly all of them.
+#[inline(always)]
+fn store<const N: usize>(values: &[f32; N], out: &mut [f32]) {
+    match <&mut [f32; N]>::try_from(&mut *out) {
+        Ok(out) => *out = *values,
+        Err(_) => out.copy_from_slice(&values[..out.len()]),
+    }
 }
 
 #[inline(always)]

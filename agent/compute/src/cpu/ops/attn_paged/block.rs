@@ -2,7 +2,7 @@
 
 use super::ahead::{Ahead, NextBlock, NextKeys};
 use super::keys::KeyPlaces;
-use super::matmul::Matmul;
+use super::products::Products;
 use super::tile::Tile;
 use crate::cpu::simd::activation::soft_cap;
 use crate::cpu::simd::dispatch::Kernel;
@@ -104,7 +104,7 @@ impl AttendBlock<'_> {
             scratch,
             partial,
         } = self;
-        let (rows, layer) = (tile.rows(), &tile.op.layer);
+        let rows = tile.rows();
         let (key_dim, value_dim) = (tile.padded_key_dim(), tile.padded_value_dim());
         let (lens, values_out) = partial.split_at_mut(2 * tile.padded_rows());
         let (maxima, sums) = lens.split_at_mut(tile.padded_rows());
@@ -125,22 +125,15 @@ impl AttendBlock<'_> {
         // SAFETY: on the queue, with the instruction set, by the caller; sizes are those of `Parts`.
         unsafe {
             let places = KeyPlaces::new(tile, block);
-            places.transpose_keys::<V>(layer, keys, ahead);
             load_queries(tile, first..last, queries);
-            depths.clear();
-            depths.resize(last - first, 0..layer.head_dim);
-            let keys = keys.as_ptr();
-            let scores = Matmul {
-                a: queries.as_ptr().add(first * key_dim),
-                a_stride: key_dim,
-                b_at: |d: usize| keys.add(d * ATTN_BLOCK_LEN),
-                c: weights.as_mut_ptr().add(first * ATTN_BLOCK_LEN),
-                c_stride: ATTN_BLOCK_LEN,
-                vectors: places.vectors(),
-                depths,
-                is_windowed: false,
+            let products = Products {
+                tile,
+                rows: first..last,
+                places: &places,
+                ahead,
             };
-            scores.run::<V>();
+            products.score::<V>(queries, keys, depths, weights);
+            depths.clear();
             for row in first..last {
                 let scores = &mut weights[row * ATTN_BLOCK_LEN..(row + 1) * ATTN_BLOCK_LEN];
                 let visible = tile.visible(row, block);
@@ -148,23 +141,9 @@ impl AttendBlock<'_> {
                     cap_row::<V>(scores, cap);
                 }
                 (maxima[row], sums[row]) = exp_row::<V>(scores, &visible);
-                depths[row - first] = visible;
+                depths.push(visible);
             }
-            let values = places.values::<V>(tile.op, widened);
-            let weighted = Matmul {
-                a: weights.as_ptr().add(first * ATTN_BLOCK_LEN),
-                a_stride: ATTN_BLOCK_LEN,
-                b_at: |key: usize| {
-                    ahead.ask_value(key);
-                    values[key]
-                },
-                c: values_out.as_mut_ptr().add(first * value_dim),
-                c_stride: value_dim,
-                vectors: value_dim / LANES,
-                is_windowed: depths.last().is_some_and(|depth| depth.start > 0),
-                depths,
-            };
-            weighted.run::<V>();
+            products.weigh::<V>(weights, depths, widened, values_out);
         }
     }
 }

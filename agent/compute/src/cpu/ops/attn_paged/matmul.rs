@@ -4,12 +4,28 @@
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
 use std::ops::Range;
 
-/// Row-major operands. `b_at(i)` is where row i of b begins, whole vectors of columns long.
+/// The rows of b, whole vectors of columns long.
+pub(super) trait Rows {
+    /// Where a row begins.
+    type Place: Copy;
+
+    /// # Safety
+    /// There is a row `i`.
+    unsafe fn row(&self, i: usize) -> Self::Place;
+
+    /// Vector `n` of a row.
+    ///
+    /// # Safety
+    /// The row has this vector; the instruction set of `V`.
+    unsafe fn load<V: Sixteen>(row: Self::Place, n: usize) -> V;
+}
+
+/// Row-major operands.
 pub(super) struct Matmul<'a, B> {
     /// `rows × depth`, `a_stride` apart.
     pub(super) a: *const f32,
     pub(super) a_stride: usize,
-    pub(super) b_at: B,
+    pub(super) b: B,
     pub(super) c: *mut f32,
     pub(super) c_stride: usize,
     /// Vectors of columns.
@@ -22,7 +38,7 @@ pub(super) struct Matmul<'a, B> {
 
 // === impl Matmul ===
 
-impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
+impl<B: Rows> Matmul<'_, B> {
     /// # Safety
     /// The instruction set of `V`; a, b and c are as long as described and c shares no memory.
     #[inline(always)]
@@ -46,8 +62,9 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
             while row < rows {
                 row += match rows - row {
                     6.. if V::MANY_REGISTERS => self.rows::<V, WINDOWED, 6>(row),
-                    3.. if V::MANY_REGISTERS => self.rows::<V, WINDOWED, 3>(row),
-                    2.. if !V::MANY_REGISTERS => self.rows::<V, WINDOWED, 2>(row),
+                    4.. if V::MANY_REGISTERS => self.rows::<V, WINDOWED, 4>(row),
+                    3 if V::MANY_REGISTERS => self.rows::<V, WINDOWED, 3>(row),
+                    2.. => self.rows::<V, WINDOWED, 2>(row),
                     _ => self.rows::<V, WINDOWED, 1>(row),
                 };
             }
@@ -88,7 +105,6 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
         // SAFETY: as `run`.
         unsafe {
             let a = self.a.add(row * a_stride);
-            let b_at = |i: usize| (self.b_at)(i).add(vector * LANES);
             let mut sums = [[V::splat(0.0); N]; R];
             // What all rows have, between the rows' own beginnings and ends.
             let end = depths[0].end;
@@ -98,16 +114,16 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
                     for i in depths[r].start..begin.min(depths[r].end) {
                         let a = V::splat(*a.add(r * a_stride + i));
                         for n in 0..N {
-                            sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);
+                            sums[r][n] = a.fma(B::load(self.b.row(i), vector + n), sums[r][n]);
                         }
                     }
                 }
             }
             for i in begin..end {
-                let b_row = b_at(i);
+                let b_row = self.b.row(i);
                 let mut b = [V::splat(0.0); N];
                 for n in 0..N {
-                    b[n] = V::load(b_row.add(n * LANES));
+                    b[n] = B::load(b_row, vector + n);
                 }
                 for r in 0..R {
                     let a = V::splat(*a.add(r * a_stride + i));
@@ -120,7 +136,7 @@ impl<B: Fn(usize) -> *const f32> Matmul<'_, B> {
                 for i in begin.max(end)..depths[r].end {
                     let a = V::splat(*a.add(r * a_stride + i));
                     for n in 0..N {
-                        sums[r][n] = a.fma(V::load(b_at(i).add(n * LANES)), sums[r][n]);
+                        sums[r][n] = a.fma(B::load(self.b.row(i), vector + n), sums[r][n]);
                     }
                 }
                 let c = self.c.add((row + r) * c_stride + vector * LANES);
