@@ -5,6 +5,11 @@ use super::formats::{self, Format, Instantiate};
 use super::{KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
 use crate::cpu::simd::avx512::Avx512;
 use crate::ops::Epilogue;
+use std::arch::x86_64::{
+    _mm256_storeu_si256, _mm512_abs_ps, _mm512_add_epi32, _mm512_castps_si512,
+    _mm512_cvtepi32_epi16, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_max_epu32,
+    _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_ps, _mm512_sub_epi32,
+};
 
 /// Vectors side by side in a register tile.
 pub(super) const WIDTH: usize = 2;
@@ -45,7 +50,27 @@ unsafe fn panel<F: Format>(block: *const u8, k: usize, panel: *mut f32) {
 /// As [`QuantizeKernel`](super::QuantizeKernel).
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn quantize(x: &[f32], out: &mut [f32]) {
-    quantized::quantize(x, out);
+    for (x, out) in quantized::groups(x, out) {
+        // SAFETY: two vectors of a group; the instruction set by the contract.
+        unsafe {
+            let x = [0, 16].map(|at| _mm512_loadu_ps(x.as_ptr().add(at)));
+            let sizes = x.map(|x| _mm512_castps_si512(_mm512_abs_ps(x)));
+            let greatest = _mm512_reduce_max_epu32(_mm512_max_epu32(sizes[0], sizes[1]));
+            let (scale, inverse) = quantized::scale(f32::from_bits(greatest));
+            let rounding = _mm512_set1_ps(quantized::ROUNDING);
+            let integers = x.map(|x| {
+                let rounded = _mm512_fmadd_ps(x, _mm512_set1_ps(inverse), rounding);
+                let bits = _mm512_castps_si512(rounded);
+                _mm512_sub_epi32(bits, _mm512_castps_si512(rounding))
+            });
+            let sum = _mm512_reduce_add_epi32(_mm512_add_epi32(integers[0], integers[1]));
+            quantized::write_head(scale, sum, out);
+            let [low, high] = integers.map(|integers| _mm512_cvtepi32_epi16(integers));
+            let words = out.as_mut_ptr().add(quantized::HEAD_WORDS);
+            _mm256_storeu_si256(words.cast(), low);
+            _mm256_storeu_si256(words.add(8).cast(), high);
+        }
+    }
 }
 
 /// # Safety
