@@ -21,10 +21,13 @@ use activations::{Activations, RowTile};
 use kernels::epilogue::{BlockRow, OutTile};
 use kernels::shares::{KTree, TreeTiles};
 use kernels::{FormatKernels, LinearKernels, MAX_TILE_ROWS, Operand};
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 pub use tasks::{LinearTask, LinearTasks, RunId};
+
+const CACHE_LINE: usize = 64;
 
 /// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for
 /// a hidden size of 576, and enough that expanding the weights again for each is a few percent.
@@ -229,23 +232,30 @@ impl LinearProduct<'_> {
             Operand::F32 | Operand::RoundedF32 | Operand::Bf16Pairs => kernels.direct_rows,
             Operand::Quantized => kernels.direct_code_rows,
         };
-        let panel = panel.filter(|_| scratch.activations.row_count() > direct_rows);
+        let rows = scratch.activations.rows();
+        let panel = panel.filter(|_| rows.len() > direct_rows);
         let tile_kernel = if panel.is_some() { panel_tile } else { tile };
         let tree = KTree {
             len: k,
             shares: self.weight.order().shares(),
         };
         let mut tiles = TreeTiles::new();
+        let last = blocks.end - 1;
         for block in blocks {
             let mut weights = self.weight.block(segment, block).as_ptr();
+            let mut ahead = None;
             if let Some(expand) = panel {
                 let panel = scratch.panel(k * BLOCK_LANES * 4);
                 // SAFETY: a packed block of this format, and room for all of it in f32, which take more than
                 // codes of sixteen bits and their scales; the instruction set was checked.
                 unsafe { expand(weights, k, panel.cast()) };
                 weights = panel;
+                ahead = (block < last).then(|| self.weight.block(segment, block + 1));
             }
             for tile in scratch.activations.tiles(self) {
+                if let Some(next) = ahead {
+                    ask(next, tile.first..tile.first + tile.rows, &rows);
+                }
                 // SAFETY: a packed block or a panel, activations arranged for this height, shares that the weight
                 // was packed for, and the instruction set was checked; as this function.
                 unsafe {
@@ -290,6 +300,16 @@ impl LinearProduct<'_> {
             row[..columns.len()].copy_from_slice(&bias[columns.clone()]);
         }
         row
+    }
+}
+
+/// Asks memory for the part of a block that `part` is of `rows`, for a panel to come: what expands it computes too
+/// little to wait for memory meanwhile.
+fn ask(block: &[u8], part: Range<usize>, rows: &Range<usize>) {
+    let at = |row: usize| block.len() * (row - rows.start) / rows.len();
+    for line in block[at(part.start)..at(part.end)].chunks(CACHE_LINE) {
+        // SAFETY: a hint; SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
     }
 }
 

@@ -15,10 +15,10 @@
 
 mod aligned;
 pub(crate) mod compact;
+mod form;
 pub(crate) mod layout;
 mod writer;
 
-use crate::cpu::isa::Isa;
 use crate::device_types::{Matrix, WeightMatrix};
 use crate::dtype::{ComputeDtype, WeightFormat};
 use crate::error::ComputeError;
@@ -29,6 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use aligned::AlignedBytes;
+pub(crate) use form::Bf16Form;
+pub use form::PackTarget;
+use form::{block_bytes, packed_form};
 pub(crate) use layout::BLOCK_LANES;
 
 /// Calls a function for every index below a count, on as many threads as the caller has.
@@ -37,14 +40,6 @@ pub type ParallelFor<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
 /// A [`ParallelFor`] of one thread.
 pub fn serially(count: usize, task: &(dyn Fn(usize) + Sync)) {
     (0..count).for_each(task);
-}
-
-/// What a weight is packed for.
-#[derive(Clone, Copy, Debug)]
-pub struct PackTarget {
-    pub dtype: ComputeDtype,
-    /// The only one that may multiply it, where a form is this one's own.
-    pub isa: Isa,
 }
 
 /// A packed `n × k` weight.
@@ -74,40 +69,11 @@ pub(crate) struct Segment {
     offset: usize,
 }
 
-/// How bfloat16 weights lie that multiply bfloat16 activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bf16Form {
-    Whole,
-    /// See [`compact`]; for [`Isa::Avx512Bf16`] alone.
-    Compact,
-}
-
 /// A segment before it is packed, with the rows it is made of.
 struct Plan<'a> {
     segment: Segment,
     k: usize,
     sources: Vec<writer::Rows<'a>>,
-}
-
-// === impl PackTarget ===
-
-impl PackTarget {
-    /// For every instruction set.
-    pub fn any(dtype: ComputeDtype) -> Self {
-        Self {
-            dtype,
-            isa: Isa::Scalar,
-        }
-    }
-
-    /// The least form of bfloat16 that it can have.
-    fn bf16_form(self) -> Bf16Form {
-        if self.isa == Isa::Avx512Bf16 {
-            Bf16Form::Compact
-        } else {
-            Bf16Form::Whole
-        }
-    }
 }
 
 // === impl PackedLinear ===
@@ -137,14 +103,13 @@ impl PackedLinear {
         target: PackTarget,
         parallel_for: ParallelFor<'_>,
     ) -> Result<Vec<Self>, ComputeError> {
-        let (dtype, form) = (target.dtype, target.bf16_form());
-        if form == Bf16Form::Compact
-            && let Some(packed) = Self::pack_as(lists, packing, (dtype, form), parallel_for)?
-        {
-            return Ok(packed);
+        for form in target.bf16_forms() {
+            let bf16 = (target.dtype, *form);
+            if let Some(packed) = Self::pack_as(lists, packing, bf16, parallel_for)? {
+                return Ok(packed);
+            }
         }
-        let packed = Self::pack_as(lists, packing, (dtype, Bf16Form::Whole), parallel_for)?;
-        Ok(packed.expect("any weight lies whole"))
+        unreachable!("any weight lies whole")
     }
 
     /// `None` where a block of bfloat16 does not take the form.
@@ -189,9 +154,7 @@ impl PackedLinear {
                 let start = plan.segment.block_offset(block);
                 // SAFETY: blocks lie apart, and each is written by the one run that has it.
                 let out = unsafe { out.slice(start..start + plan.segment.block_bytes) };
-                if !plan.write_block(block, out) {
-                    fits.store(false, Ordering::Relaxed);
-                }
+                fits.fetch_and(plan.write_block(block, out), Ordering::Relaxed);
             }
         });
         if !fits.into_inner() {
@@ -400,33 +363,6 @@ impl<'a> Plan<'a> {
                 compact::write_block(&whole, self.k, out)
             }
         }
-    }
-}
-
-/// The format that a `stored` one is packed in for activations of `dtype`, and its form if both are bfloat16: `form`,
-/// where rows of `k` values take it.
-fn packed_form(
-    stored: WeightFormat,
-    k: usize,
-    (dtype, form): (ComputeDtype, Bf16Form),
-) -> (WeightFormat, Option<Bf16Form>) {
-    match (stored, dtype) {
-        (WeightFormat::F32 | WeightFormat::F16 | WeightFormat::BF16, ComputeDtype::BF16) => {
-            let form = if compact::fits(k) {
-                form
-            } else {
-                Bf16Form::Whole
-            };
-            (WeightFormat::BF16, Some(form))
-        }
-        (stored, ComputeDtype::F32 | ComputeDtype::BF16) => (stored, None),
-    }
-}
-
-fn block_bytes(format: WeightFormat, bf16: Option<Bf16Form>, k: usize) -> usize {
-    match bf16 {
-        Some(Bf16Form::Compact) => compact::block_bytes(k),
-        None | Some(Bf16Form::Whole) => layout::block_bytes(format, k),
     }
 }
 

@@ -219,9 +219,11 @@ impl Shared {
 
     /// Swaps the waiting commands into the empty `batch`; false when there will be no more.
     fn take_all(&self, batch: &mut VecDeque<Command>) -> bool {
-        let spin = Spin::start();
-        while !self.has_more.load(Ordering::Acquire) && spin.once() {
-            std::hint::spin_loop();
+        let mut spin = Spin::start();
+        while !self.has_more.load(Ordering::Acquire) {
+            if !spin.once() {
+                break;
+            }
         }
         let mut waiting = self.waiting.lock();
         while waiting.commands.is_empty() {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// About twice what parking and waking costs, so a gap between two ops of a step is bridged.
 const SPIN_MAX: Duration = Duration::from_micros(20);
-/// Spins between two looks at the clock.
+/// Spins between two looks at the clock, which takes longer than one at the gate.
 const SPINS_PER_LOOK: u32 = 32;
 
 /// Workers inside the job; the runner's wish to be woken; open for joining; job number above.
@@ -153,7 +153,7 @@ impl Shared {
     /// Admits no more workers and waits for those inside.
     fn close(&self) {
         let mut gate = self.gate.fetch_and(!OPEN, Ordering::AcqRel);
-        let spin = Spin::start();
+        let mut spin = Spin::start();
         while gate & ACTIVE != 0 {
             if spin.once() {
                 gate = self.gate.load(Ordering::Acquire);
@@ -200,7 +200,7 @@ impl Shared {
 
     /// The gate of a job other than `seen`, or `None` to stop.
     fn wait_for_job(&self, seen: u64) -> Option<u64> {
-        let spin = Spin::start();
+        let mut spin = Spin::start();
         loop {
             let gate = self.gate.load(Ordering::SeqCst);
             if gate & !(EPOCH - 1) != seen {
@@ -236,6 +236,7 @@ impl std::fmt::Debug for Shared {
 /// Busy waiting with an end.
 pub(super) struct Spin {
     start: Instant,
+    count: u32,
 }
 
 // === impl Spin ===
@@ -244,15 +245,15 @@ impl Spin {
     pub(super) fn start() -> Self {
         Self {
             start: Instant::now(),
+            count: 0,
         }
     }
 
-    /// Spins a little; false once [`SPIN_MAX`] is over.
-    pub(super) fn once(&self) -> bool {
-        for _ in 0..SPINS_PER_LOOK {
-            std::hint::spin_loop();
-        }
-        self.start.elapsed() < SPIN_MAX
+    /// Spins once; false once [`SPIN_MAX`] is over.
+    pub(super) fn once(&mut self) -> bool {
+        std::hint::spin_loop();
+        self.count += 1;
+        !self.count.is_multiple_of(SPINS_PER_LOOK) || self.start.elapsed() < SPIN_MAX
     }
 }
 

@@ -65,8 +65,8 @@ impl Activations {
         self.arranged = None;
     }
 
-    pub(super) fn row_count(&self) -> usize {
-        self.rows.len()
+    pub(super) fn rows(&self) -> Range<usize> {
+        self.rows.clone()
     }
 
     /// Arranges the rows begun with, unless they are arranged as `operand` already.

@@ -138,3 +138,33 @@ fn swiglu_of_a_plain_weight_is_refused() {
     .expect("a matrix that fits");
     run(&weight, &[1.0], 1, Epilogue::SwiGlu, Isa::Scalar, 1);
 }
+
+#[test]
+fn parts_of_different_formats_write_their_own_columns() {
+    let mut rng = StdRng::seed_from_u64(4);
+    let q = Matrix::mk(WeightFormat::Q4K, 50, 256, &mut rng);
+    let k = Matrix::mk(WeightFormat::BF16, 20, 256, &mut rng);
+    let v = Matrix::mk(WeightFormat::Q6K, 33, 256, &mut rng);
+    let x = mk_values(5 * 256, &mut rng);
+    let parts = [q.source(), k.source(), v.source()];
+    let joined = PackedLinear::pack(
+        &parts,
+        Packing::JOINED,
+        PackTarget::any(ComputeDtype::F32),
+        &serially,
+    )
+    .expect("matrices that fit");
+    let expected: Vec<f32> = x
+        .chunks_exact(256)
+        .flat_map(|x| {
+            let parts = [&q, &k, &v].into_iter();
+            parts
+                .flat_map(|m| (0..m.n).map(|row| m.dot(row, x)))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    for isa in isas() {
+        let y = run(&joined, &x, 5, Epilogue::Store, isa, 3);
+        assert_same_bits(&format!("{isa:?}"), &y, &expected);
+    }
+}

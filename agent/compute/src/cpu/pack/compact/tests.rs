@@ -1,3 +1,5 @@
+//! Compact blocks, bit by bit.
+
 use super::*;
 use crate::cpu::pack::AlignedBytes;
 use rand::rngs::StdRng;

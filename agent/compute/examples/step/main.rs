@@ -6,14 +6,18 @@
 #![allow(clippy::print_stdout, reason = "a program whose output is its result")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
+mod model;
+mod workspace;
+
+use model::Model;
 use pd_compute::cpu::{CpuBackend, CpuBuffer, CpuConfig, CpuEmbedding, Isa};
-use pd_compute::dtype::ComputeDtype;
 use pd_compute::{
     AttnPaged, AttnValues, Backend, BatchView, DType, DeviceTypes, Embed, Epilogue, GatherRows,
-    KvCutView, KvGroupView, KvScales, Linear, Packing, QkvPrep, RmsNorm, RopeTable, Sample,
-    SampleOut, SamplingRow, SamplingView, Ticket, WeightFormat, WeightSource, WriteMode,
+    KvCutView, KvGroupView, KvScales, Linear, Packing, QkvPrep, RmsNorm, RopeTable, Sample, Ticket,
+    WeightFormat, WeightSource, WriteMode,
 };
 use std::time::Instant;
+use workspace::Workspace;
 
 const LAYERS: usize = 30;
 const HIDDEN: usize = 576;
@@ -27,14 +31,6 @@ const PAGE_SIZE: usize = 16;
 
 type Weight = <CpuBackend as DeviceTypes>::Weight;
 
-/// What a model's numbers are.
-struct Model {
-    weights: WeightFormat,
-    logits: WeightFormat,
-    activations: ComputeDtype,
-    kv: DType,
-}
-
 struct Bench {
     backend: CpuBackend,
     embedding: CpuEmbedding,
@@ -46,19 +42,6 @@ struct Bench {
     logits: Weight,
     kv: KvGroupView<CpuBackend>,
     workspace: Workspace,
-}
-
-struct Workspace {
-    hidden: CpuBuffer,
-    normed: CpuBuffer,
-    qkv: CpuBuffer,
-    attn: CpuBuffer,
-    mlp: CpuBuffer,
-    inv_freq: CpuBuffer,
-    rope: CpuBuffer,
-    logits: CpuBuffer,
-    params: SamplingView<CpuBackend>,
-    out: SampleOut<CpuBackend>,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -85,23 +68,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     bench.report("decode, 8 sequences, 500 keys", 8, 1, 500)?;
     bench.report("decode, 1 sequence, 8,000 keys", 1, 1, 8000)?;
     Ok(bench.report("prefill, 512 tokens", 1, 512, 512)?)
-}
-
-// === impl Model ===
-
-impl Model {
-    const Q4_1: Self = Self {
-        weights: WeightFormat::Q4_1,
-        logits: WeightFormat::Q8_0,
-        activations: ComputeDtype::F32,
-        kv: DType::F32,
-    };
-    const BF16: Self = Self {
-        weights: WeightFormat::BF16,
-        logits: WeightFormat::BF16,
-        activations: ComputeDtype::BF16,
-        kv: DType::BF16,
-    };
 }
 
 // === impl Bench ===
@@ -180,9 +146,8 @@ impl Bench {
         q_len: usize,
         kv_len: usize,
     ) -> Result<(), pd_compute::ComputeError> {
-        let batch = self.batch(seqs, q_len, kv_len)?;
-        let rows = seqs * q_len;
         println!("{what}");
+        let (batch, rows) = (self.batch(seqs, q_len, kv_len)?, seqs * q_len);
         let linears = self.time(|| (0..LAYERS).for_each(|layer| self.linears(layer, rows)))?;
         let logits = self.time(|| self.logits(seqs))?;
         let attention = self.time(|| (0..LAYERS).for_each(|layer| self.attend(&batch, layer)))?;
@@ -409,44 +374,5 @@ impl Bench {
             params: &work.params,
             out: &work.out,
         });
-    }
-}
-
-// === impl Workspace ===
-
-impl Workspace {
-    fn new(backend: &CpuBackend) -> Result<Self, pd_compute::ComputeError> {
-        let floats = |name, len| backend.alloc(name, DType::F32, len);
-        let words = |name, len| backend.alloc(name, DType::U32, len);
-        let inv_freq = floats("inv_freq", HEAD_DIM / 2)?;
-        backend.upload(&inv_freq, &[0.01f32; HEAD_DIM / 2]);
-        let rows = words("sampling rows", 16 * SamplingRow::WORDS)?;
-        backend.upload(&rows, &[SamplingRow::greedy(); 16]);
-        Ok(Self {
-            hidden: floats("hidden", 512 * HIDDEN)?,
-            normed: floats("normed", 512 * HIDDEN)?,
-            qkv: floats("qkv", 512 * QKV)?,
-            attn: floats("attn", 512 * HIDDEN)?,
-            mlp: floats("mlp", 512 * INTERMEDIATE)?,
-            inv_freq,
-            rope: floats("rope", 512 * HEAD_DIM)?,
-            logits: floats("logits", 16 * VOCAB)?,
-            params: SamplingView {
-                rows,
-                token_counts: words("token_counts", 2)?,
-                logit_bias: words("logit_bias", 0)?,
-                masks: words("masks", 0)?,
-                asked_tokens: words("asked_tokens", 0)?,
-            },
-            out: SampleOut {
-                tokens: words("tokens", 16)?,
-                logprobs: floats("logprobs", 16)?,
-                top_n_max: 1,
-                top_tokens: words("top_tokens", 16)?,
-                top_logprobs: floats("top_logprobs", 16)?,
-                asked_max: 0,
-                asked_logprobs: floats("asked_logprobs", 0)?,
-            },
-        })
     }
 }
