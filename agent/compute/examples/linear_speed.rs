@@ -23,7 +23,8 @@ use pd_compute::cpu::pack::{PackTarget, PackedLinear, serially};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{Epilogue, Packing, WeightFormat, WeightSource};
 use std::arch::x86_64::{
-    __m256, __m512, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps,
+    __m256, __m512, __m512bh, __m512i, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps,
+    _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_set1_epi32, _mm512_set1_ps,
 };
 use std::hint::black_box;
 
@@ -117,8 +118,64 @@ unsafe fn fma_avx2(steps: usize) {
     black_box(sums);
 }
 
+/// # Safety
+/// The processor has AVX512-BF16.
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn dot_bf16(steps: usize) {
+    // SAFETY: as many bits.
+    let x: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(black_box(0x2c2c_2c2c))) };
+    let mut sums: [__m512; 24] = [_mm512_set1_ps(0.0); 24];
+    for _ in 0..steps {
+        for sum in &mut sums {
+            *sum = _mm512_dpbf16_ps(*sum, x, x);
+        }
+    }
+    black_box(sums);
+}
+
+/// # Safety
+/// The processor has AVX512-VNNI.
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn dot_i16(steps: usize) {
+    let x = _mm512_set1_epi32(black_box(0x0001_0001));
+    let mut sums: [__m512i; 24] = [x; 24];
+    for _ in 0..steps {
+        for sum in &mut sums {
+            *sum = _mm512_dpwssd_epi32(*sum, x, x);
+        }
+    }
+    black_box(sums);
+}
+
+/// A loop of products of pairs, and what it needs.
+struct Dot {
+    name: &'static str,
+    isa: Isa,
+    run: unsafe fn(usize),
+}
+
+const DOTS: [Dot; 2] = [
+    Dot {
+        name: "bf16 dot products",
+        isa: Isa::Avx512Bf16,
+        run: dot_bf16,
+    },
+    Dot {
+        name: "i16 dot products",
+        isa: Isa::Avx512Vnni,
+        run: dot_i16,
+    },
+];
+
+const STEPS: usize = 1_000_000;
+
+fn peak_of_dots(dot: &Dot, threads: usize) -> f64 {
+    // SAFETY: the instruction set was found.
+    let seconds = best(threads, 10, |_| unsafe { (dot.run)(STEPS) });
+    (24 * 32 * 2 * STEPS * threads) as f64 / seconds / 1e9
+}
+
 fn peak_gflops(isa: Isa, threads: usize) -> f64 {
-    const STEPS: usize = 1_000_000;
     let flops_per_step = match isa {
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => 24 * 16 * 2,
         Isa::Avx2 => 12 * 8 * 2,
@@ -304,6 +361,9 @@ fn main() {
             "{name:<9} packed at {:.2} GB/s per thread",
             pack_gbps(format)
         );
+    }
+    for dot in DOTS.iter().filter(|dot| dot.isa <= detected) {
+        println!("{}: peak {:.0} GF/s", dot.name, peak_of_dots(dot, threads));
     }
     for isa in isas {
         println!("{}: peak {:.0} GF/s", isa.name(), peak_gflops(isa, threads));
