@@ -154,7 +154,8 @@ impl Backend for CpuBackend {
 
     fn attn_paged(&self, op: AttnPaged<'_, Self>) {
         op.check(ACTIVATIONS);
-        self.queue.push("attn_paged", attn_paged::attn_paged(op));
+        self.queue
+            .push("attn_paged", attn_paged::attn_paged(op, self.config));
     }
 
     fn gather_rows(&self, op: GatherRows<'_, Self>) {

@@ -11,14 +11,18 @@ mod block;
 mod fold;
 mod keys;
 mod matmul;
+mod pairs;
 mod products;
 mod tile;
 
-use crate::cpu::handle::CpuBackend;
+use crate::cpu::handle::{CpuBackend, CpuConfig};
+use crate::cpu::isa::Isa;
 use crate::cpu::kv_layer::KvLayer;
 use crate::cpu::memory::{Dst, Src};
 use crate::cpu::places::Places;
 use crate::cpu::queue::Exec;
+use crate::cpu::simd::sixteen::LANES;
+use crate::dtype::{ComputeDtype, DType};
 use crate::ops::{AttnPaged, AttnValues};
 use block::{AttendBlock, BlockScratch};
 use fold::{Finish, FoldBlock, reset};
@@ -59,6 +63,8 @@ struct Attention {
     /// Elements from a key to its value.
     to_value: usize,
     gate: Option<Gate>,
+    /// Whether products are of bfloat16 (see [`pairs`]).
+    in_pairs: bool,
     /// Rows of `group · num_kv_heads · value_dim`.
     out: Dst<f32>,
 }
@@ -71,6 +77,7 @@ struct Gate {
 
 pub(in crate::cpu) fn attn_paged(
     op: AttnPaged<'_, CpuBackend>,
+    config: CpuConfig,
 ) -> impl FnOnce(&Exec<'_>) + Send + use<> {
     let (q_len, value_dim) = (op.q_len(), op.value_dim());
     let AttnPaged {
@@ -118,6 +125,11 @@ pub(in crate::cpu) fn attn_paged(
             rows: gate.values.src("attn gate", gate.len(rows, row_len)),
             row_stride: gate.row_stride,
         }),
+        in_pairs: config.compute_dtype == ComputeDtype::BF16
+            && config.isa == Isa::Avx512Bf16
+            && kv.dtype == DType::BF16
+            && kv.head_dim.is_multiple_of(2 * LANES)
+            && value_dim.is_multiple_of(LANES),
         out: out.dst("attn out", rows * row_len),
     };
     move |exec| attention.run(exec)

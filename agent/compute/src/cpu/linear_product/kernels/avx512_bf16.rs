@@ -100,7 +100,7 @@ pub(crate) unsafe fn pair_up(values: &[f32], words: &mut [f32]) {
         unsafe {
             let low = _mm512_loadu_ps(values.as_ptr());
             let high = _mm512_loadu_ps(values.as_ptr().add(16));
-            let pairs: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+            let pairs = to_words(_mm512_cvtne2ps_pbh(high, low));
             _mm512_storeu_si512(words.as_mut_ptr().cast(), pairs);
         }
     };
@@ -135,7 +135,14 @@ unsafe fn panel(block: *const u8, k: usize, panel: *mut f32) {
 
 #[target_feature(enable = "avx512f,avx512bf16")]
 #[inline]
-fn as_pairs(words: __m512i) -> __m512bh {
+pub(crate) fn as_pairs(words: __m512i) -> __m512bh {
     // SAFETY: the same 512 bits; every bit pattern is a vector of bfloat16.
     unsafe { std::mem::transmute(words) }
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+#[inline]
+pub(crate) fn to_words(pairs: __m512bh) -> __m512i {
+    // SAFETY: the same 512 bits.
+    unsafe { std::mem::transmute(pairs) }
 }

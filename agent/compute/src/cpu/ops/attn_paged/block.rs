@@ -132,7 +132,11 @@ impl AttendBlock<'_> {
                 places: &places,
                 ahead,
             };
-            products.score::<V>(queries, keys, depths, weights);
+            if tile.op.in_pairs {
+                products.score_pairs(queries, keys, depths, weights);
+            } else {
+                products.score::<V>(queries, keys, depths, weights);
+            }
             depths.clear();
             for row in first..last {
                 let scores = &mut weights[row * ATTN_BLOCK_LEN..(row + 1) * ATTN_BLOCK_LEN];
@@ -143,7 +147,11 @@ impl AttendBlock<'_> {
                 (maxima[row], sums[row]) = exp_row::<V>(scores, &visible);
                 depths.push(visible);
             }
-            products.weigh::<V>(weights, depths, widened, values_out);
+            if tile.op.in_pairs {
+                products.weigh_pairs(weights, depths, widened, values_out);
+            } else {
+                products.weigh::<V>(weights, depths, widened, values_out);
+            }
         }
     }
 }

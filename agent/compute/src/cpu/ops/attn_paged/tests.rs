@@ -5,7 +5,7 @@ mod case;
 use crate::buffer::DeviceBuffer as _;
 use crate::cpu::Isa;
 use crate::cpu::backend::tests::{isas, mk_backend, words, zeros};
-use crate::dtype::DType;
+use crate::dtype::{ComputeDtype, DType};
 use crate::kv::KvScales;
 use crate::ops::{AttnPaged, AttnValues, Backend, BatchView};
 use case::{Case, Form, PLAIN, Way};
@@ -129,6 +129,15 @@ fn a_page_beyond_the_pool_faults_the_queue() {
     );
 }
 
+/// Products of bfloat16, where this machine has them.
+fn in_pairs() -> Option<Way> {
+    Isa::Avx512Bf16.is_available().then_some(Way {
+        isa: Isa::Avx512Bf16,
+        activations: ComputeDtype::BF16,
+        ..PLAIN
+    })
+}
+
 #[test]
 fn a_row_sees_nothing_of_what_lies_outside_its_window() {
     let form = Form {
@@ -137,7 +146,7 @@ fn a_row_sees_nothing_of_what_lies_outside_its_window() {
     };
     let case = Case {
         form,
-        ..mk_case(&[150], 16, DType::F32)
+        ..mk_case(&[150], 32, DType::BF16)
     };
     let poisoned = Case {
         form: Form {
@@ -146,8 +155,8 @@ fn a_row_sees_nothing_of_what_lies_outside_its_window() {
         },
         ..case.clone()
     };
-    for isa in isas() {
-        let way = Way { isa, ..PLAIN };
+    let ways = isas().map(|isa| Way { isa, ..PLAIN });
+    for way in ways.chain(in_pairs()) {
         let (clean, outs) = (bits(&case.compute(&way)), poisoned.compute(&way));
         for position in 0..150 {
             let row = position * case.q_len()..(position + 1) * case.q_len();
@@ -202,9 +211,36 @@ proptest! {
     ) {
         let form = within(form, head_dim);
         let case = Case { group, form, ..mk_case(&kv_lens, head_dim, dtype) };
-        let way = Way { isa, threads, page_size, page_shift, chunk, num_layers: 2, layer };
+        let way = Way { isa, threads, page_size, page_shift, chunk, num_layers: 2, layer, ..PLAIN };
         let strongest = Way { isa: Isa::detect(), ..PLAIN };
         prop_assert_eq!(bits(&case.compute(&way)), bits(&case.compute(&strongest)));
+    }
+
+    #[test]
+    fn products_of_bfloat16_are_the_textbook_formula_in_any_way(
+        kv_lens in prop::collection::vec(1usize..200, 1..4),
+        head_dim in prop::sample::select(vec![32usize, 64, 96]),
+        group in 1usize..9,
+        threads in 1usize..4,
+        page_size in prop::sample::select(vec![1usize, 16, 64]),
+        page_shift in 0usize..50,
+        chunk in prop::sample::select(vec![1usize, 2, 7, 64, usize::MAX]),
+        form in forms(),
+    ) {
+        let Some(plain) = in_pairs() else { return Ok(()) };
+        let form = Form { of_key: form.of_key.map(|_| 16), ..form };
+        let case = Case { group, form, ..mk_case(&kv_lens, head_dim, DType::BF16) };
+        let way = Way { threads, page_size, page_shift, chunk, ..plain.clone() };
+        let outs = case.compute(&way);
+        prop_assert_eq!(bits(&outs), bits(&case.compute(&plain)));
+        let position = kv_lens[0] - 1;
+        for head in 0..2 * group {
+            let expected = case.expected(0, position, head);
+            let from = position * case.out_len() + head * case.value_dim();
+            for (y, expected) in outs[0][from..].iter().zip(expected) {
+                prop_assert!((f64::from(*y) - expected).abs() < 0.03, "{y} {expected}");
+            }
+        }
     }
 
     #[test]

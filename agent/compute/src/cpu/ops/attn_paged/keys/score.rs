@@ -117,7 +117,7 @@ impl KeyPlaces {
         N
     }
 
-    fn are_read(&self, keys: Range<usize>) -> bool {
+    pub(in crate::cpu::ops::attn_paged) fn are_read(&self, keys: Range<usize>) -> bool {
         self.keys.start <= keys.start && keys.end <= self.keys.end
     }
 }

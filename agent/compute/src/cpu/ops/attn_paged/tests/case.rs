@@ -3,9 +3,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "test values are small")]
 
 use crate::buffer::DeviceBuffer as _;
-use crate::cpu::backend::tests::{floats, mk_backend, noise_floats, read_floats, words, zeros};
-use crate::cpu::{CpuBackend, CpuBuffer, Isa};
-use crate::dtype::DType;
+use crate::cpu::backend::tests::{floats, noise_floats, read_floats, words, zeros};
+use crate::cpu::{CpuBackend, CpuBuffer, CpuConfig, Isa};
+use crate::dtype::{ComputeDtype, DType};
 use crate::e4m3;
 use crate::export::Reach;
 use crate::kv::{KvCutView, KvGroupView, KvScales};
@@ -44,6 +44,7 @@ pub(super) struct Form {
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) isa: Isa,
+    pub(super) activations: ComputeDtype,
     pub(super) threads: usize,
     pub(super) page_size: usize,
     /// Rotates the order of pages in the pool.
@@ -56,6 +57,7 @@ pub(super) struct Way {
 
 pub(super) const PLAIN: Way = Way {
     isa: Isa::Scalar,
+    activations: ComputeDtype::F32,
     threads: 1,
     page_size: 16,
     page_shift: 0,
@@ -183,7 +185,12 @@ impl Case {
 
     /// All outputs, sequence by sequence.
     pub(super) fn compute(&self, way: &Way) -> Vec<Vec<f32>> {
-        let backend = mk_backend(way.threads, way.isa);
+        let config = CpuConfig {
+            threads: way.threads,
+            isa: way.isa,
+            compute_dtype: way.activations,
+        };
+        let backend = CpuBackend::start(config).unwrap();
         let (kv, page_table, stride) = self.pool(&backend, way);
         let mut outs = vec![Vec::new(); self.kv_lens.len()];
         let longest = *self.kv_lens.iter().max().unwrap();
