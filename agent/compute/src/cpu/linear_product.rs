@@ -18,7 +18,7 @@ use crate::cpu::isa::Isa;
 use crate::cpu::pack::{AlignedBytes, BLOCK_LANES, PackedLinear, Segment, intersection};
 use crate::ops::Epilogue;
 use activations::{Activations, RowTile};
-pub(in crate::cpu) use kernels::avx512_bf16::{as_pairs, to_words};
+pub(in crate::cpu) use kernels::avx512_bf16::{as_pairs, round_pairs};
 use kernels::epilogue::{BlockRow, OutTile};
 use kernels::shares::{KTree, TreeTiles};
 use kernels::{FormatKernels, LinearKernels, MAX_TILE_ROWS, Operand};

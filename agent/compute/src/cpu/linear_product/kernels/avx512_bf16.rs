@@ -96,13 +96,8 @@ pub(crate) unsafe fn pair_up(values: &[f32], words: &mut [f32]) {
     let (chunks, rest) = values.as_chunks::<32>();
     let (words, words_rest) = words.split_at_mut(chunks.len() * 16);
     let round = |values: &[f32; 32], words: &mut [f32; 16]| {
-        // SAFETY: two vectors of f32, and as many bits of pairs; the instruction set by the contract.
-        unsafe {
-            let low = _mm512_loadu_ps(values.as_ptr());
-            let high = _mm512_loadu_ps(values.as_ptr().add(16));
-            let pairs = to_words(_mm512_cvtne2ps_pbh(high, low));
-            _mm512_storeu_si512(words.as_mut_ptr().cast(), pairs);
-        }
+        // SAFETY: two vectors of f32, and one of pairs; the instruction set by the contract.
+        unsafe { round_pairs(values.as_ptr(), words.as_mut_ptr()) }
     };
     for (values, words) in chunks.iter().zip(words.as_chunks_mut().0) {
         round(values, words);
@@ -140,9 +135,17 @@ pub(crate) fn as_pairs(words: __m512i) -> __m512bh {
     unsafe { std::mem::transmute(words) }
 }
 
+/// Rounds thirty-two values to sixteen pairs. The two may overlap.
+///
+/// # Safety
+/// As many f32 and words; the instruction set is there.
 #[target_feature(enable = "avx512f,avx512bf16")]
 #[inline]
-pub(crate) fn to_words(pairs: __m512bh) -> __m512i {
-    // SAFETY: the same 512 bits.
-    unsafe { std::mem::transmute(pairs) }
+pub(crate) unsafe fn round_pairs(values: *const f32, words: *mut f32) {
+    // SAFETY: by the contract; the same 512 bits.
+    unsafe {
+        let (low, high) = (_mm512_loadu_ps(values), _mm512_loadu_ps(values.add(16)));
+        let pairs: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(high, low));
+        _mm512_storeu_si512(words.cast(), pairs);
+    }
 }

@@ -7,15 +7,15 @@
 use super::ahead::Ahead;
 use super::products::Products;
 use crate::cpu::kv_layer::Region;
-use crate::cpu::linear_product::{as_pairs, to_words};
+use crate::cpu::linear_product::{as_pairs, round_pairs};
 use crate::cpu::simd::Simd as _;
 use crate::cpu::simd::avx512::Avx512;
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
 use crate::ops::ATTN_BLOCK_LEN;
 use std::arch::x86_64::{
-    __m512i, _mm256_loadu_si256, _mm512_and_si512, _mm512_cvtepu16_epi32, _mm512_cvtne2ps_pbh,
-    _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_or_si512, _mm512_set1_epi32,
-    _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    __m512i, _mm256_loadu_si256, _mm512_and_si512, _mm512_cvtepu16_epi32, _mm512_dpbf16_ps,
+    _mm512_loadu_si512, _mm512_or_si512, _mm512_set1_epi32, _mm512_setzero_ps, _mm512_slli_epi32,
+    _mm512_storeu_ps, _mm512_storeu_si512,
 };
 use std::ops::Range;
 
@@ -178,12 +178,7 @@ unsafe fn round_rows(values: &mut [f32], len: usize, rows: &Range<usize>) -> *co
         let at = row.as_mut_ptr();
         for first in (0..len).step_by(2 * LANES) {
             // SAFETY: two vectors of f32 become one, which lies before or over them.
-            unsafe {
-                let low = _mm512_loadu_ps(at.add(first));
-                let high = _mm512_loadu_ps(at.add(first + LANES));
-                let pairs = to_words(_mm512_cvtne2ps_pbh(high, low));
-                _mm512_storeu_si512(at.add(first / 2).cast(), pairs);
-            }
+            unsafe { round_pairs(at.add(first), at.add(first / 2)) };
         }
     }
     rows.as_ptr().cast()

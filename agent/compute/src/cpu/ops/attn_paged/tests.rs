@@ -140,13 +140,18 @@ fn in_pairs() -> Option<Way> {
 
 #[test]
 fn a_row_sees_nothing_of_what_lies_outside_its_window() {
+    sees_nothing_outside_its_window(&mk_case(&[150], 16, DType::F32));
+    sees_nothing_outside_its_window(&mk_case(&[150], 32, DType::BF16));
+}
+
+fn sees_nothing_outside_its_window(case: &Case) {
     let form = Form {
         window: Some(10),
         ..Form::default()
     };
     let case = Case {
         form,
-        ..mk_case(&[150], 32, DType::BF16)
+        ..case.clone()
     };
     let poisoned = Case {
         form: Form {
