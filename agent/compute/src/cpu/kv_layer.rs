@@ -1,12 +1,16 @@
 //! One layer of the paged KV pool as kernels address it: a base and strides.
 
 use super::handle::CpuBackend;
+use super::isa::Isa;
 use super::memory::Dst;
+use super::simd::dispatch::Kernel;
+use super::simd::halves::{Bf16, F16, Half};
+use super::simd::sixteen::{LANES, Sixteen};
 use crate::dtype::DType;
 use crate::e4m3;
 use crate::kv::{KvGroupView, KvLayerSpan, KvScales};
 use bytemuck::{AnyBitPattern, NoUninit};
-use half::{bf16, f16};
+use std::marker::PhantomData;
 
 /// The region of the cut that holds the layer, typed.
 pub(super) enum Region {
@@ -105,6 +109,7 @@ impl KvLayer {
     /// On the queue, and nothing else touches this head of this slot meanwhile.
     pub(super) unsafe fn write(
         &self,
+        isa: Isa,
         slot: usize,
         kv_head: usize,
         kv: usize,
@@ -115,14 +120,22 @@ impl KvLayer {
         // SAFETY: exclusive by the caller.
         unsafe {
             match &self.region {
-                Region::F32(region) => write_as(region, at, values, |v| v),
-                Region::F16(region) => write_as(region, at, values, |v| f16::from_f32(v).to_bits()),
-                Region::BF16(region) => {
-                    write_as(region, at, values, |v| bf16::from_f32(v).to_bits());
-                }
+                Region::F32(region) => out(region, at, values).copy_from_slice(values),
+                Region::F16(region) => isa.dispatch(Round::<F16> {
+                    values,
+                    out: out(region, at, values),
+                    format: PhantomData,
+                }),
+                Region::BF16(region) => isa.dispatch(Round::<Bf16> {
+                    values,
+                    out: out(region, at, values),
+                    format: PhantomData,
+                }),
                 Region::F8E4M3(region) => {
                     let scale = self.scales[kv];
-                    write_as(region, at, values, |v| e4m3::rounded(v / scale));
+                    let out = out(region, at, values).iter_mut();
+                    out.zip(values)
+                        .for_each(|(out, v)| *out = e4m3::rounded(v / scale));
                     let beyond = values.iter().filter(|v| (*v / scale).abs() > e4m3::MAX);
                     return beyond.count() as u64;
                 }
@@ -132,17 +145,50 @@ impl KvLayer {
     }
 }
 
+/// Where values go.
+///
 /// # Safety
 /// On the queue, with `values.len()` elements from `at` that no other thread touches.
-unsafe fn write_as<T: AnyBitPattern + NoUninit>(
-    region: &Dst<T>,
+#[allow(clippy::mut_from_ref, reason = "the caller's promise")]
+unsafe fn out<'a, T: AnyBitPattern + NoUninit>(
+    region: &'a Dst<T>,
     at: usize,
     values: &[f32],
-    round: impl Fn(f32) -> T,
-) {
+) -> &'a mut [T] {
     // SAFETY: the caller's.
-    let out = unsafe { region.slice_mut(at..at + values.len()) };
-    out.iter_mut()
-        .zip(values)
-        .for_each(|(out, v)| *out = round(*v));
+    unsafe { region.slice_mut(at..at + values.len()) }
+}
+
+/// Rounds values to two bytes each.
+struct Round<'a, F> {
+    values: &'a [f32],
+    /// As many.
+    out: &'a mut [u16],
+    format: PhantomData<F>,
+}
+
+impl<F: Half> Kernel for Round<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Sixteen>(self) {
+        let Self {
+            values,
+            out,
+            format: PhantomData,
+        } = self;
+        let (chunks, rest) = out.as_chunks_mut::<LANES>();
+        let (values, values_rest) = values.split_at(chunks.len() * LANES);
+        // SAFETY: the instruction set by the caller; chunks are whole vectors.
+        unsafe {
+            for (out, values) in chunks.iter_mut().zip(values.as_chunks::<LANES>().0) {
+                F::store(V::load(values.as_ptr()), out.as_mut_ptr());
+            }
+            if !rest.is_empty() {
+                let mut last = [0; LANES];
+                F::store(V::load_part(values_rest, 0.0), last.as_mut_ptr());
+                rest.copy_from_slice(&last[..rest.len()]);
+            }
+        }
+    }
 }

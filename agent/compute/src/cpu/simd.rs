@@ -11,6 +11,7 @@ pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod dispatch;
 pub(crate) mod exp;
+pub(crate) mod halves;
 pub(crate) mod scalar;
 pub(crate) mod sixteen;
 
@@ -31,6 +32,10 @@ pub(crate) trait Simd: Copy {
     /// Values of E4M3 divided by 256: what f16 has of the same bits, moved to its places.
     unsafe fn load_f8_part(at: *const u8) -> Self;
     unsafe fn store(self, at: *mut f32);
+    /// Rounded to the nearest f16, of two to the even one, as [`half::f16::from_f32`] does.
+    unsafe fn store_f16(self, at: *mut u16);
+    /// Rounded to the nearest bfloat16 likewise, as [`half::bf16::from_f32`] does.
+    unsafe fn store_bf16(self, at: *mut u16);
     unsafe fn add(self, b: Self) -> Self;
     unsafe fn sub(self, b: Self) -> Self;
     unsafe fn mul(self, b: Self) -> Self;

@@ -32,7 +32,7 @@ use tile::{Run, Tile};
 
 /// Rows (queries × query heads) of a tile: their scores and sums stay in the L1 and L2 caches
 /// while the block's keys and values are used for all of them.
-const TILE_ROWS: usize = 64;
+const TILE_ROWS: usize = 128;
 /// Blocks in a task when tiles are split.
 const SPLIT_BLOCKS: usize = 4;
 
@@ -158,14 +158,16 @@ impl Attention {
             SCRATCH.with_borrow_mut(|(scratch, partial, state)| {
                 partial.resize(tile.state_len(), 0.0);
                 reset(tile, state);
-                for block in run.blocks.clone() {
-                    let next = run.after(block, then.as_ref());
-                    // SAFETY: on the queue; scratch belongs to this thread.
+                // SAFETY: on the queue; scratch belongs to this thread.
+                unsafe { scratch.begin(tile) };
+                for (block, keys, next) in run.blocks_of_keys(then.as_ref()) {
+                    // SAFETY: as above.
                     unsafe {
                         isa.dispatch(AttendBlock {
                             tile,
                             block,
-                            next,
+                            places: &keys,
+                            next: next.as_ref(),
                             scratch,
                             partial,
                         });
@@ -201,7 +203,9 @@ impl Attention {
             let run = run_of(i).expect("there are as many tasks as runs");
             let (tile, then) = (run.tile, run_of(i + threads));
             SCRATCH.with_borrow_mut(|(scratch, _, _)| {
-                for block in run.blocks.clone() {
+                // SAFETY: on the queue; scratch belongs to this thread.
+                unsafe { scratch.begin(tile) };
+                for (block, keys, next) in run.blocks_of_keys(then.as_ref()) {
                     let nth = block - tile.blocks().start;
                     // SAFETY: on the queue; each block of each tile is attended once, in its place.
                     unsafe {
@@ -210,7 +214,8 @@ impl Attention {
                         isa.dispatch(AttendBlock {
                             tile,
                             block,
-                            next: run.after(block, then.as_ref()),
+                            places: &keys,
+                            next: next.as_ref(),
                             scratch,
                             partial,
                         });

@@ -106,7 +106,7 @@ impl Prep {
         }
         if out_slots[r] != NO_SLOT {
             // SAFETY: on the queue; the batch gives each row a slot of its own.
-            let saturated = unsafe { self.layer.write(out_slots[r] as usize, 0, 0, row) };
+            let saturated = unsafe { self.layer.write(isa, out_slots[r] as usize, 0, 0, row) };
             if saturated > 0 {
                 self.saturated.fetch_add(saturated, Ordering::Relaxed);
             }

@@ -115,8 +115,8 @@ impl Prep {
             let span = kv_head * head_dim..(kv_head + 1) * head_dim;
             // SAFETY: on the queue; the batch gives each row a slot of its own.
             unsafe {
-                saturated += self.layer.write(slot, kv_head, 0, &k[span.clone()]);
-                saturated += self.layer.write(slot, kv_head, 1, &v[span]);
+                saturated += self.layer.write(isa, slot, kv_head, 0, &k[span.clone()]);
+                saturated += self.layer.write(isa, slot, kv_head, 1, &v[span]);
             }
         }
         if saturated > 0 {

@@ -116,15 +116,12 @@ impl Kernel for RotateHead<'_> {
             // SAFETY: the instruction set by the caller; parts have at most sixteen elements.
             unsafe {
                 let (a, b) = (
-                    V::load_part(&first[at..end], 0.0),
-                    V::load_part(&second[at..end], 0.0),
+                    V::load_up_to(&first[at..end]),
+                    V::load_up_to(&second[at..end]),
                 );
-                let (c, s) = (
-                    V::load_part(&cos[at..end], 0.0),
-                    V::load_part(&sin[at..end], 0.0),
-                );
-                a.mul(c).sub(b.mul(s)).store_part(&mut first[at..end]);
-                b.mul(c).add(a.mul(s)).store_part(&mut second[at..end]);
+                let (c, s) = (V::load_up_to(&cos[at..end]), V::load_up_to(&sin[at..end]));
+                a.mul(c).sub(b.mul(s)).store_up_to(&mut first[at..end]);
+                b.mul(c).add(a.mul(s)).store_up_to(&mut second[at..end]);
             }
             at = end;
         }

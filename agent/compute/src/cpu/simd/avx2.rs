@@ -4,16 +4,18 @@ use super::exp::exp_avx2;
 use super::sixteen::Eight;
 use super::{Codes, Simd};
 use std::arch::x86_64::{
-    __m256, __m256i, _CMP_LT_OQ, _mm_add_epi16, _mm_and_si128, _mm_cvtepi8_epi16,
-    _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128, _mm_set1_epi16,
-    _mm_slli_epi16, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps,
-    _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
-    _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_cvtepu16_epi32,
-    _mm256_cvtph_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_max_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps,
+    __m256, __m256i, _CMP_LT_OQ, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_add_epi16,
+    _mm_and_si128, _mm_cvtepi8_epi16, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128,
+    _mm_or_si128, _mm_set1_epi16, _mm_slli_epi16, _mm_storeu_si128, _mm256_add_epi32,
+    _mm256_add_ps, _mm256_and_si256, _mm256_blendv_epi8, _mm256_blendv_ps,
+    _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmp_ps, _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32,
+    _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_div_ps, _mm256_fmadd_ps,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_max_ps, _mm256_mul_ps,
+    _mm256_or_si256, _mm256_packus_epi32, _mm256_permute2f128_ps, _mm256_permute4x64_epi64,
     _mm256_set1_epi32, _mm256_set1_ps, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sll_epi32,
-    _mm256_slli_epi16, _mm256_slli_epi32, _mm256_srai_epi16, _mm256_srl_epi32, _mm256_storeu_ps,
-    _mm256_storeu_si256, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    _mm256_slli_epi16, _mm256_slli_epi32, _mm256_srai_epi16, _mm256_srl_epi32, _mm256_srli_epi32,
+    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
@@ -83,6 +85,30 @@ impl Simd for Avx2 {
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: the trait's contract.
         unsafe { _mm256_storeu_ps(at, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0);
+            _mm_storeu_si128(at.cast(), halves);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, at: *mut u16) {
+        // SAFETY: the trait's contract. Half of the last place is added, of two the one that keeps it even.
+        unsafe {
+            let (bits, one) = (_mm256_castps_si256(self.0), _mm256_set1_epi32(1));
+            let is_odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), one);
+            let half = _mm256_add_epi32(is_odd, _mm256_set1_epi32(0x7fff));
+            let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+            let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
+            let rounded = _mm256_blendv_epi8(_mm256_add_epi32(bits, half), quiet, is_nan);
+            let halves = _mm256_srli_epi32::<16>(rounded);
+            let halves = _mm256_packus_epi32(halves, halves);
+            let halves = _mm256_permute4x64_epi64::<0b10_00>(halves);
+            _mm_storeu_si128(at.cast(), _mm256_castsi256_si128(halves));
+        }
     }
     #[inline(always)]
     unsafe fn add(self, b: Self) -> Self {

@@ -4,22 +4,24 @@ use super::exp::exp_avx512;
 use super::sixteen::{LANES, Sixteen};
 use super::{Codes, Simd};
 use std::arch::x86_64::{
-    __m512, __m512i, _CMP_LT_OQ, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_loadu_si128,
-    _mm_max_ps, _mm_max_ss, _mm_movehdup_ps, _mm_movehl_ps, _mm256_add_epi16, _mm256_add_ps,
-    _mm256_and_si256, _mm256_castps256_ps128, _mm256_cvtepi8_epi16, _mm256_extractf128_ps,
-    _mm256_loadu_si256, _mm256_max_ps, _mm256_or_si256, _mm256_set1_epi16, _mm256_slli_epi16,
-    _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_castps_si512,
+    __m512, __m512i, _CMP_LT_OQ, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_add_ps, _mm_add_ss,
+    _mm_cvtss_f32, _mm_loadu_si128, _mm_max_ps, _mm_max_ss, _mm_movehdup_ps, _mm_movehl_ps,
+    _mm256_add_epi16, _mm256_add_ps, _mm256_and_si256, _mm256_castps256_ps128,
+    _mm256_cvtepi8_epi16, _mm256_extractf128_ps, _mm256_loadu_si256, _mm256_max_ps,
+    _mm256_or_si256, _mm256_set1_epi16, _mm256_slli_epi16, _mm256_storeu_si256, _mm512_add_epi32,
+    _mm512_add_ps, _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_castps_si512,
     _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi8_epi32,
-    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32, _mm512_cvtph_ps,
-    _mm512_div_ps, _mm512_dpwssd_epi32, _mm512_extractf32x8_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_madd_epi16, _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps,
-    _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4,
-    _mm512_shuffle_ps, _mm512_slli_epi16, _mm512_slli_epi32, _mm512_srai_epi16, _mm512_srli_epi32,
-    _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
+    _mm512_cvtepi32_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_cvtepu16_epi32,
+    _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_div_ps, _mm512_dpwssd_epi32, _mm512_extractf32x8_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_madd_epi16, _mm512_mask_mov_epi32,
+    _mm512_mask_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_shuffle_ps,
+    _mm512_slli_epi16, _mm512_slli_epi32, _mm512_srai_epi16, _mm512_srli_epi32, _mm512_storeu_ps,
+    _mm512_storeu_si512, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const VNNI: bool = false>(__m512);
+pub(crate) struct Avx512<const VNNI: bool = false>(pub(crate) __m512);
 
 impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const LANES: usize = LANES;
@@ -85,6 +87,28 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: the trait's contract.
         unsafe { _mm512_storeu_ps(at, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        // SAFETY: the trait's contract.
+        unsafe {
+            let halves = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0);
+            _mm256_storeu_si256(at.cast(), halves);
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, at: *mut u16) {
+        // SAFETY: the trait's contract. Half of the last place is added, of two the one that keeps it even.
+        unsafe {
+            let (bits, one) = (_mm512_castps_si512(self.0), _mm512_set1_epi32(1));
+            let is_odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), one);
+            let half = _mm512_add_epi32(is_odd, _mm512_set1_epi32(0x7fff));
+            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
+            let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+            let rounded = _mm512_mask_mov_epi32(_mm512_add_epi32(bits, half), is_nan, quiet);
+            let halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded));
+            _mm256_storeu_si256(at.cast(), halves);
+        }
     }
     #[inline(always)]
     unsafe fn add(self, b: Self) -> Self {

@@ -6,7 +6,7 @@ use super::exp::exp;
 use super::sixteen::Eight;
 use super::{Codes, Simd};
 use crate::e4m3;
-use half::f16;
+use half::{bf16, f16};
 use std::array::from_fn;
 
 #[derive(Clone, Copy)]
@@ -66,6 +66,18 @@ impl Simd for Scalar {
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: the trait's contract: `at` has room for eight f32.
         unsafe { at.cast::<[f32; 8]>().write_unaligned(self.0) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        let halves = self.0.map(|x| f16::from_f32(x).to_bits());
+        // SAFETY: the trait's contract: room for eight f16 at `at`.
+        unsafe { at.cast::<[u16; 8]>().write_unaligned(halves) };
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, at: *mut u16) {
+        let halves = self.0.map(|x| bf16::from_f32(x).to_bits());
+        // SAFETY: the trait's contract: room for eight bf16 at `at`.
+        unsafe { at.cast::<[u16; 8]>().write_unaligned(halves) };
     }
     #[inline(always)]
     unsafe fn add(self, b: Self) -> Self {

@@ -155,6 +155,22 @@ impl<V: Eight> Simd for Pair<V> {
         }
     }
     #[inline(always)]
+    unsafe fn store_f16(self, at: *mut u16) {
+        // SAFETY: the trait's contract.
+        unsafe {
+            self.0.store_f16(at);
+            self.1.store_f16(at.add(V::LANES));
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(self, at: *mut u16) {
+        // SAFETY: the trait's contract.
+        unsafe {
+            self.0.store_bf16(at);
+            self.1.store_bf16(at.add(V::LANES));
+        }
+    }
+    #[inline(always)]
     unsafe fn add(self, b: Self) -> Self {
         // SAFETY: the trait's contract.
         unsafe { Self(self.0.add(b.0), self.1.add(b.1)) }

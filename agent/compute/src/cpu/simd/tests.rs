@@ -106,6 +106,58 @@ fn every_instruction_set_reads_every_code_of_e4m3() {
     }
 }
 
+/// Rounds sixteen values to f16 and to bfloat16.
+struct Rounded([f32; LANES]);
+
+impl Kernel for Rounded {
+    type Output = [[u16; LANES]; 2];
+
+    #[inline(always)]
+    unsafe fn run<V: Sixteen>(self) -> Self::Output {
+        let [mut halves, mut brains] = [[0; LANES]; 2];
+        // SAFETY: the instruction set by the caller; there is room for sixteen of each.
+        unsafe {
+            let values = V::load(self.0.as_ptr());
+            values.store_f16(halves.as_mut_ptr());
+            values.store_bf16(brains.as_mut_ptr());
+        }
+        [halves, brains]
+    }
+}
+
+#[test]
+fn every_instruction_set_rounds_as_the_formats_do() {
+    let edges = [0x0000_u32, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff];
+    let highs = [
+        0, 0x0080, 0x3380, 0x3880, 0x3f80, 0x3f81, 0x477f, 0x4780, 0x7f7f, 0x7f80, 0x7fc1,
+    ];
+    let signs = [0, 0x8000_0000];
+    let all = signs.iter().flat_map(|sign| {
+        let words = highs.iter().map(move |high| sign | high << 16);
+        words.flat_map(|word| edges.map(|low| f32::from_bits(word | low)))
+    });
+    let mut values: Vec<f32> = all.chain(noise_floats(5, 60)).collect();
+    values.resize(values.len().next_multiple_of(LANES), f32::NAN);
+    for isa in isas() {
+        for values in values.as_chunks::<LANES>().0 {
+            // SAFETY: the kernel has no needs of its own.
+            let [halves, brains] = unsafe { isa.dispatch(Rounded(*values)) };
+            for (i, value) in values.iter().enumerate() {
+                let of_f16 = half::f16::from_f32(*value).to_bits();
+                let of_bf16 = half::bf16::from_f32(*value).to_bits();
+                let got = (halves[i], brains[i]);
+                assert_eq!(
+                    got,
+                    (of_f16, of_bf16),
+                    "{} of {:#010x}",
+                    isa.name(),
+                    value.to_bits()
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn transposing_turns_rows_into_columns() {
     struct Transpose([[f32; LANES]; LANES]);

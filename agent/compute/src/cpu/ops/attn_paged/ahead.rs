@@ -4,19 +4,11 @@
 use super::keys::KeyPlaces;
 use super::tile::Tile;
 use crate::cpu::simd::sixteen::LANES;
-use crate::ops::ATTN_BLOCK_LEN;
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 const CACHE_LINE: usize = 64;
 /// A tile of more rows computes for longer than its keys take to come.
 const ROWS_MAX: usize = 12;
-
-/// A block, of the same tile or another.
-#[derive(Clone, Copy)]
-pub(super) struct NextBlock<'a> {
-    pub(super) tile: &'a Tile<'a>,
-    pub(super) block: usize,
-}
 
 /// Asks memory for parts of the next block, in step with the same parts of this one.
 pub(super) trait Ahead {
@@ -27,8 +19,10 @@ pub(super) trait Ahead {
 }
 
 /// Where the next block's keys lie in memory.
-pub(super) struct NextKeys {
-    keys: [*const u8; ATTN_BLOCK_LEN],
+pub(super) struct NextKeys<'a> {
+    places: &'a KeyPlaces,
+    /// The region.
+    base: *const u8,
     element_bytes: usize,
     /// From a key to its value.
     to_value: usize,
@@ -38,10 +32,9 @@ pub(super) struct NextKeys {
 
 // === impl NextKeys ===
 
-impl NextKeys {
-    /// `None` where to ask early is of no use.
-    pub(super) fn of(next: NextBlock<'_>) -> Option<Self> {
-        let NextBlock { tile, block } = next;
+impl<'a> NextKeys<'a> {
+    /// Of a block of `tile` or of another like it. `None` where to ask early is of no use.
+    pub(super) fn of(tile: &Tile<'_>, places: &'a KeyPlaces) -> Option<Self> {
         if tile.rows() > ROWS_MAX {
             return None;
         }
@@ -49,28 +42,35 @@ impl NextKeys {
         let (base, element_bytes) = op.layer.region.bytes();
         let value_dim = if op.to_value > 0 { op.value_dim } else { 0 };
         Some(Self {
-            keys: KeyPlaces::new(tile, block).pointers(base, element_bytes)?,
+            places,
+            base,
             element_bytes,
             to_value: op.to_value * element_bytes,
             value_bytes: value_dim * element_bytes,
         })
     }
+
+    #[inline(always)]
+    fn key(&self, key: usize) -> *const u8 {
+        self.base
+            .wrapping_add(self.places.at(key) * self.element_bytes)
+    }
 }
 
-impl Ahead for NextKeys {
+impl Ahead for NextKeys<'_> {
     #[inline(always)]
     fn ask_keys(&self, first_key: usize, first_dim: usize) {
         let at = first_dim * self.element_bytes;
         if at.is_multiple_of(CACHE_LINE) {
-            for key in &self.keys[first_key..first_key + LANES] {
-                ask(key.wrapping_add(at));
+            for key in first_key..first_key + LANES {
+                ask(self.key(key).wrapping_add(at));
             }
         }
     }
 
     #[inline(always)]
     fn ask_value(&self, key: usize) {
-        let value = self.keys[key].wrapping_add(self.to_value);
+        let value = self.key(key).wrapping_add(self.to_value);
         for at in (0..self.value_bytes).step_by(CACHE_LINE) {
             ask(value.wrapping_add(at));
         }

@@ -1,7 +1,8 @@
 //! One block of 64 keys, attended by the rows of a tile that see any of it.
 
-use super::ahead::{Ahead, NextBlock, NextKeys};
+use super::ahead::{Ahead, NextKeys};
 use super::keys::KeyPlaces;
+use super::pairs::round_rows;
 use super::products::Products;
 use super::tile::Tile;
 use crate::cpu::simd::activation::soft_cap;
@@ -14,6 +15,8 @@ use std::ops::Range;
 /// Memory that a block needs, aligned to vectors.
 #[derive(Default)]
 pub(super) struct BlockScratch {
+    /// `[rows][key dim]` of a tile, scaled, as pairs where the op is in pairs.
+    queries: Vec<Line>,
     lines: Vec<Line>,
     depths: Vec<Range<usize>>,
 }
@@ -30,38 +33,59 @@ struct Parts<'a> {
     widened: &'a mut [f32],
     /// `[rows][64]`: scores, then weights.
     weights: &'a mut [f32],
-    /// `[rows][key dim]`.
-    queries: &'a mut [f32],
+    queries: &'a [f32],
     depths: &'a mut Vec<Range<usize>>,
 }
 
 // === impl BlockScratch ===
 
 impl BlockScratch {
+    /// Makes a tile's queries ready, before its blocks.
+    ///
+    /// # Safety
+    /// On the queue, with the op's instruction set.
+    pub(super) unsafe fn begin(&mut self, tile: &Tile<'_>) {
+        let (rows, key_dim) = (tile.rows(), tile.padded_key_dim());
+        let queries = &mut grown(&mut self.queries, rows * key_dim)[..rows * key_dim];
+        // SAFETY: the caller's; the op writes only its output.
+        unsafe {
+            load_queries(tile, queries);
+            if tile.op.in_pairs {
+                round_rows(queries, key_dim);
+            }
+        }
+    }
+
     fn parts(&mut self, rows: usize, key_dim: usize, value_dim: usize) -> Parts<'_> {
-        let Self { lines, depths } = self;
+        let Self {
+            queries,
+            lines,
+            depths,
+        } = self;
         let sizes = [
             ATTN_BLOCK_LEN * key_dim,
             ATTN_BLOCK_LEN * value_dim,
             rows * ATTN_BLOCK_LEN,
-            rows * key_dim,
         ];
-        let len = sizes.iter().sum::<usize>().div_ceil(LANES);
-        if lines.len() < len {
-            lines.resize(len, Line::zeroed());
-        }
-        let floats: &mut [f32] = bytemuck::cast_slice_mut(lines);
+        let floats = grown(lines, sizes.iter().sum());
         let (keys, floats) = floats.split_at_mut(sizes[0]);
         let (widened, floats) = floats.split_at_mut(sizes[1]);
-        let (weights, floats) = floats.split_at_mut(sizes[2]);
         Parts {
             keys,
             widened,
-            weights,
-            queries: &mut floats[..sizes[3]],
+            weights: &mut floats[..sizes[2]],
+            queries: bytemuck::cast_slice(queries),
             depths,
         }
     }
+}
+
+/// At least `len` of the floats in `lines`.
+fn grown(lines: &mut Vec<Line>, len: usize) -> &mut [f32] {
+    if lines.len() < len.div_ceil(LANES) {
+        lines.resize(len.div_ceil(LANES), Line::zeroed());
+    }
+    bytemuck::cast_slice_mut(lines)
 }
 
 /// Attends `block` into `partial` (see [`super::fold`] for its form). Rows that see none of the
@@ -69,8 +93,10 @@ impl BlockScratch {
 pub(super) struct AttendBlock<'a> {
     pub(super) tile: &'a Tile<'a>,
     pub(super) block: usize,
-    /// What this thread most likely attends next.
-    pub(super) next: Option<NextBlock<'a>>,
+    pub(super) places: &'a KeyPlaces,
+    /// Those of what this thread most likely attends next.
+    pub(super) next: Option<&'a KeyPlaces>,
+    /// Begun with the tile.
     pub(super) scratch: &'a mut BlockScratch,
     pub(super) partial: &'a mut [f32],
 }
@@ -84,7 +110,7 @@ impl Kernel for AttendBlock<'_> {
     unsafe fn run<V: Sixteen>(self) {
         // SAFETY: the caller's.
         unsafe {
-            match self.next.and_then(NextKeys::of) {
+            match self.next.and_then(|next| NextKeys::of(self.tile, next)) {
                 Some(keys) => self.attend::<V>(&keys),
                 None => self.attend::<V>(&()),
             }
@@ -100,6 +126,7 @@ impl AttendBlock<'_> {
         let Self {
             tile,
             block,
+            places,
             next: _,
             scratch,
             partial,
@@ -124,12 +151,10 @@ impl AttendBlock<'_> {
         } = tile.rows_of(block);
         // SAFETY: on the queue, with the instruction set, by the caller; sizes are those of `Parts`.
         unsafe {
-            let places = KeyPlaces::new(tile, block);
-            load_queries(tile, first..last, queries);
             let products = Products {
                 tile,
                 rows: first..last,
-                places: &places,
+                places,
                 ahead,
             };
             if tile.op.in_pairs {
@@ -156,15 +181,14 @@ impl AttendBlock<'_> {
     }
 }
 
-/// Some of the tile's queries, scaled.
+/// The tile's queries, scaled.
 ///
 /// # Safety
 /// On the queue.
-unsafe fn load_queries(tile: &Tile<'_>, rows: Range<usize>, out: &mut [f32]) {
+unsafe fn load_queries(tile: &Tile<'_>, out: &mut [f32]) {
     // SAFETY: on the queue; the op writes only its output.
     let q = unsafe { tile.op.q.slice() };
-    let all = out.chunks_exact_mut(tile.padded_key_dim()).enumerate();
-    for (row, out) in all.take(rows.end).skip(rows.start) {
+    for (row, out) in out.chunks_exact_mut(tile.padded_key_dim()).enumerate() {
         let q = &q[tile.span_of(row, tile.op.q_row_stride, tile.op.layer.head_dim)];
         out.iter_mut()
             .zip(q)

@@ -11,7 +11,8 @@ use crate::cpu::simd::sixteen::{LANES, Sixteen};
 use crate::ops::ATTN_BLOCK_LEN;
 use std::ops::Range;
 
-/// Where each key of a block lies in the region: element of its K, for those that are read.
+/// Where each key of a block lies in the region: element of its K; 0 for those that are not read.
+#[derive(Clone)]
 pub(super) struct KeyPlaces {
     at: [usize; ATTN_BLOCK_LEN],
     keys: Range<usize>,
@@ -42,21 +43,7 @@ impl KeyPlaces {
         places
     }
 
-    /// Where each key begins in a region of such elements; in place of those that are not read, one that is. `None` if none is.
-    pub(super) fn pointers(
-        &self,
-        base: *const u8,
-        element_bytes: usize,
-    ) -> Option<[*const u8; ATTN_BLOCK_LEN]> {
-        let last = self.at[self.keys.clone()].last()?;
-        let mut pointers = [base.wrapping_add(last * element_bytes); ATTN_BLOCK_LEN];
-        for key in self.keys.clone() {
-            pointers[key] = base.wrapping_add(self.at[key] * element_bytes);
-        }
-        Some(pointers)
-    }
-
-    /// Where a key that is read begins.
+    /// Where a key begins; 0, which is memory too, for one that is not read.
     #[inline(always)]
     pub(super) fn at(&self, key: usize) -> usize {
         self.at[key]

@@ -10,13 +10,14 @@ use super::keys::KeyPlaces;
 use super::matmul::{Matmul, Rows};
 use super::tile::Tile;
 use crate::cpu::kv_layer::Region;
+use crate::cpu::simd::halves::{Bf16, F16, Half};
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
 use crate::ops::ATTN_BLOCK_LEN;
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Rows for which turning and widening in memory costs more than it saves.
-const FEW_ROWS: usize = 4;
+pub(super) const FEW_ROWS: usize = 4;
 
 /// The products of a block that `rows` of a tile see any of.
 pub(super) struct Products<'a, A> {
@@ -43,16 +44,6 @@ struct Halves<'a, A, F> {
     ahead: &'a A,
     format: PhantomData<F>,
 }
-
-/// What values of two bytes are.
-trait Half {
-    /// # Safety
-    /// Sixteen of them; the instruction set of `V`.
-    unsafe fn load<V: Sixteen>(at: *const u16) -> V;
-}
-
-struct F16;
-struct Bf16;
 
 // === impl Rows ===
 
@@ -102,22 +93,6 @@ impl<A: Ahead, F: Half> Rows for Halves<'_, A, F> {
     unsafe fn load<V: Sixteen>(row: *const u16, n: usize) -> V {
         // SAFETY: the caller's.
         unsafe { F::load(row.add(n * LANES)) }
-    }
-}
-
-impl Half for F16 {
-    #[inline(always)]
-    unsafe fn load<V: Sixteen>(at: *const u16) -> V {
-        // SAFETY: the caller's.
-        unsafe { V::load_f16(at) }
-    }
-}
-
-impl Half for Bf16 {
-    #[inline(always)]
-    unsafe fn load<V: Sixteen>(at: *const u16) -> V {
-        // SAFETY: the caller's.
-        unsafe { V::load_bf16(at) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tiles: consecutive queries of one sequence under one KV head. Row r of a tile is query
 //! `first_query + r / group`, query head `kv_head·group + r % group`, so later rows see more keys.
 
-use super::ahead::NextBlock;
+use super::keys::KeyPlaces;
 use super::{Attention, TILE_ROWS};
 use crate::cpu::simd::sixteen::LANES;
 use crate::ops::ATTN_BLOCK_LEN;
@@ -33,17 +33,28 @@ impl<'a> Run<'a> {
         Self { tile, blocks }
     }
 
-    /// What the thread attends after `block`, if its next run is `then`.
-    pub(super) fn after(&self, block: usize, then: Option<&Self>) -> Option<NextBlock<'a>> {
+    /// Blocks with their keys, and with the keys of what the thread attends after each, if its next run is `then`.
+    pub(super) fn blocks_of_keys(
+        &self,
+        then: Option<&Self>,
+    ) -> impl Iterator<Item = (usize, KeyPlaces, Option<KeyPlaces>)> {
+        let mut next = Some(KeyPlaces::new(self.tile, self.blocks.start));
+        self.blocks.clone().map(move |block| {
+            let keys = next.take().expect("a run's blocks follow each other");
+            next = self.after(block, then);
+            (block, keys, next.clone())
+        })
+    }
+
+    fn after(&self, block: usize, then: Option<&Self>) -> Option<KeyPlaces> {
         let (run, block) = if block + 1 < self.blocks.end {
             (self, block + 1)
         } else {
             then.map(|then| (then, then.blocks.start))?
         };
-        let tile = run.tile;
         run.blocks
             .contains(&block)
-            .then_some(NextBlock { tile, block })
+            .then(|| KeyPlaces::new(run.tile, block))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::cpu::pack::compact::{self, Exception};
 use crate::cpu::pack::layout::{COMPACT_HEADER, COMPACT_STEP, HALVES, WORDS};
 use std::arch::x86_64::{
-    __m512i, _MM_HINT_T0, _mm_load_si128, _mm_prefetch, _mm512_and_si512, _mm512_broadcast_i32x4,
+    __m512i, _MM_HINT_T1, _mm_load_si128, _mm_prefetch, _mm512_and_si512, _mm512_broadcast_i32x4,
     _mm512_loadu_si512, _mm512_set1_epi8, _mm512_shuffle_epi8, _mm512_srli_epi16,
     _mm512_unpackhi_epi8, _mm512_unpacklo_epi8,
 };
@@ -35,8 +35,9 @@ pub(super) struct Compact {
 }
 
 /// How far ahead memory is asked for compact weights, which take longer to multiply than a processor looks ahead by
-/// itself: sixteen steps.
-const AHEAD: usize = 16 * COMPACT_STEP;
+/// itself: forty-eight steps, into the level-2 cache. The first level has few places for misses, held for as long as
+/// memory takes.
+const AHEAD: usize = 48 * COMPACT_STEP;
 
 impl Weights<1> for Whole {
     #[inline(always)]
@@ -78,7 +79,7 @@ impl Weights<2> for Compact {
             let low = [0, HALVES].map(|at| _mm512_loadu_si512(step.add(at).cast()));
             let nibbles = _mm512_loadu_si512(step.add(2 * HALVES).cast());
             for line in 0..3 {
-                _mm_prefetch::<_MM_HINT_T0>(step.wrapping_add(AHEAD + line * 64).cast());
+                _mm_prefetch::<_MM_HINT_T1>(step.wrapping_add(AHEAD + line * 64).cast());
             }
             let of_byte = _mm512_set1_epi8(15);
             let rows = [nibbles, _mm512_srli_epi16::<4>(nibbles)];
