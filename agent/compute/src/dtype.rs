@@ -62,8 +62,8 @@ impl DType {
 // === impl ComputeDtype ===
 
 impl ComputeDtype {
-    /// Element type of activations.
-    pub const fn activations(self) -> DType {
+    /// The element type: of a GPU's activations, and of a KV pool, unless a flag names another.
+    pub const fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
             Self::BF16 => DType::BF16,

@@ -34,7 +34,7 @@ pub(crate) struct ModelArgs {
     pub(crate) dtype: std::option::Option<ComputeDtype>,
 
     /// Dtype of the KV pool: float32, float16 (on CPUs), bfloat16 or fp8_e4m3, by the scales of
-    /// the checkpoint or 1; `auto` is that of the activations
+    /// the checkpoint or 1; `auto` is that of `--dtype`
     #[arg(long, default_value = "auto", value_name = "DTYPE", value_parser = kv_cache_dtype)]
     pub(crate) kv_cache_dtype: std::option::Option<KvDtype>,
 

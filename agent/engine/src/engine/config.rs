@@ -31,7 +31,7 @@ pub struct EngineConfig {
     pub context_length: Option<u32>,
     /// SGLang's `--dtype`; the fastest that the device and the file support if absent.
     pub dtype: Option<ComputeDtype>,
-    /// SGLang's `--kv-cache-dtype`; as the activations if absent.
+    /// SGLang's `--kv-cache-dtype`; that of the products if absent.
     pub kv_cache_dtype: Option<KvDtype>,
     /// Slots (tokens) per page: 1, 16, 64 or another power of two up to 256.
     pub page_size: u32,

@@ -41,7 +41,7 @@ pub(super) fn cuda(
 ) -> Result<Numbers<CudaBackend>, StartError> {
     let dtype = config.dtype.unwrap_or(ComputeDtype::BF16);
     let cuda = CudaConfig {
-        dtype: dtype.activations(),
+        dtype: dtype.dtype(),
         deterministic,
     };
     let backend = CudaBackend::start(Arc::clone(driver), cuda)?;

@@ -152,9 +152,9 @@ pub(super) fn step_limits(
     }
 }
 
-/// The pool's dtype: that of the activations unless a flag sets it.
-pub(super) fn kv_dtype(config: &EngineConfig, activations: DType) -> DType {
-    config.kv_cache_dtype.map_or(activations, pool_dtype)
+/// The pool's dtype: that of the products unless a flag sets it.
+pub(super) fn kv_dtype(config: &EngineConfig, products: ComputeDtype) -> DType {
+    config.kv_cache_dtype.map_or(products.dtype(), pool_dtype)
 }
 
 /// The pool's pages of `dtype` in each space and its slots for recurrent states; `memory` counts where no flag sets

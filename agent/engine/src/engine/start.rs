@@ -146,7 +146,7 @@ fn load<B: Backend>(
     let context_length = sizes::context_length(config, &files.config)?;
     let limits = sizes::schedule_limits(config);
     let step_limits = sizes::step_limits(config, &limits, context_length);
-    let kv_dtype = sizes::kv_dtype(config, backend.activation_dtype());
+    let kv_dtype = sizes::kv_dtype(config, dtype);
     backend.check_ops(&model::needs(&files.config, kv_dtype))?;
     let model = model::load(&backend, &files, kv_dtype, step_limits).map_err(model_error)?;
     let draft = draft::load(&backend, config, &files.config, context_length, kv_dtype)?;
