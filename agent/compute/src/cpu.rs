@@ -8,7 +8,7 @@ mod handle;
 mod isa;
 mod kv_layer;
 pub mod linear_product;
-mod memory;
+pub(crate) mod memory;
 mod ops;
 pub mod pack;
 mod places;

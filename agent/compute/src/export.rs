@@ -1,6 +1,6 @@
 //! Memory of a backend that others reach: peers on the host, network cards.
 
-use crate::cpu::HostMemory;
+use crate::cpu::memory::HostMemory;
 use crate::cuda::export::CudaMemory;
 use std::os::fd::OwnedFd;
 

@@ -10,6 +10,8 @@ use crate::weight::WeightSource;
 
 /// Shares of all of a linear's k.
 pub(crate) const K_SHARES: usize = 8;
+/// Shares of the experts whose sums are added in one tree, for any division among ranks.
+pub const EXPERT_SHARES: usize = 8;
 
 /// The order in which a linear adds up k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

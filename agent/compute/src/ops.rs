@@ -52,7 +52,7 @@ pub(crate) use gdn_scan::{GdnShape, L2_EPS};
 pub use head_linear::{HeadLinear, HeadRows};
 pub use linear::{Epilogue, Linear};
 pub use mla_prep::MlaPrep;
-pub use moe_experts::{EXPERT_SHARES, ExpertBias, ExpertSource, MoeExperts};
+pub use moe_experts::{ExpertBias, ExpertSource, MoeExperts};
 pub use moe_finish::{MoeFinish, SharedRows};
 pub use moe_route::{ExpertGroups, GroupScore, MoeRoute, Routing, Scores};
 pub use needs::{KvNeeds, OpFeature, OpNeeds, SHORT_DELTA_KEYS_MAX};

@@ -13,8 +13,9 @@
 use crate::kvcache::pool::ReqKv;
 use crate::req::Req;
 use crate::speculate::ReqDrafts;
-use crate::speculate::layer::LastEntry;
-use crate::step::{StepId, StepRow};
+use crate::speculate::last_entry::LastEntry;
+use crate::step::StepRow;
+use crate::step::carried::{Carried, StepId};
 
 /// A request that steps compute, with what its mode keeps beside it.
 #[derive(Debug)]
@@ -32,13 +33,6 @@ pub(crate) struct Active<T = ()> {
     drawn: Option<Carried>,
     /// A step in flight draws an unknown number of tokens.
     verifying: bool,
-}
-
-/// A token that is known to the device only, as an output of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Carried {
-    pub(crate) step: StepId,
-    pub(crate) output: usize,
 }
 
 // === impl Active ===

@@ -12,7 +12,7 @@ use crate::sample::params::SamplingParams;
 use crate::sample::penalties::Penalties;
 use crate::sample::stop::StopChecker;
 use crate::speculate::jumps::Jumps;
-use crate::speculate::layer::LastEntry;
+use crate::speculate::last_entry::LastEntry;
 use crate::speculate::switch::Lately;
 use crate::speculate::{ReqDrafts, Speculation};
 use crate::text::{Detokenizer, Tokenizer};

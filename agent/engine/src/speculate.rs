@@ -7,13 +7,14 @@
 //! Decoding" (2023), with drafts that are point masses; docs/decisions/0086.
 
 pub(crate) mod jumps;
+pub(crate) mod last_entry;
 pub(crate) mod layer;
 pub(crate) mod model;
 pub(crate) mod ngram;
 pub(crate) mod row_cost;
 pub(crate) mod switch;
 
-use layer::LastEntry;
+use last_entry::LastEntry;
 use std::fmt::{Debug, Formatter, Result as FmtResult};
 use std::sync::Arc;
 use switch::{Lately, Switch};

@@ -5,6 +5,7 @@
 //! positions (`speculate`).
 
 mod builder;
+pub(crate) mod carried;
 mod drafts;
 mod lists;
 mod sampling;
@@ -17,11 +18,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 pub(crate) use builder::{Padding, StepBuilder};
+pub(crate) use carried::StepId;
 pub(crate) use drafts::{ChainStepBuilder, DraftState, DraftStepBuilder};
-
-/// The number of a step; later steps have higher ones, by 1 each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct StepId(pub(crate) u64);
 
 /// A scheduled step.
 #[derive(Debug)]

@@ -39,7 +39,7 @@ constants! {
     HOPPER_SWIZZLE_ALIGN = 1024;
     MOE_EXPERTS_MAX = 1024;
     MOE_ROUTE_WARPS = 4;
-    MOE_SHARES = crate::ops::EXPERT_SHARES;
+    MOE_SHARES = crate::k_order::EXPERT_SHARES;
     MOE_COLUMNS = 256;
     CONV_THREADS = 128;
     CONV_TENSORS = 3;

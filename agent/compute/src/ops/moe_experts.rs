@@ -6,9 +6,6 @@ use crate::device_types::{DeviceTypes, ExpertMatrices};
 use crate::dtype::DType;
 use crate::weight::WeightSource;
 
-/// Shares of the experts whose sums are added in one tree, for any division among ranks.
-pub const EXPERT_SHARES: usize = 8;
-
 /// `sums[r] = Σ weight · down(glu(gate_up(x[r])))` over the row's chosen experts.
 ///
 /// Expert `e` of `E` belongs to share `8·e / E`. A share adds its terms in the order of the row's

@@ -1,6 +1,7 @@
 //! The grammars that were compiled last, by their sources.
 
-use super::{Grammar, GrammarSource};
+use super::compile::Grammar;
+use super::source::GrammarSource;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 

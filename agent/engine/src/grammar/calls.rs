@@ -6,7 +6,7 @@ mod parameters;
 mod python;
 mod raw;
 
-use super::compile::with_options;
+use super::notation::with_options;
 use super::schema;
 use super::tags::{Part, TAGS_MAX, TEXT_BYTES_MAX, lark_of, parts, until};
 use super::vocabulary::Vocabulary;

@@ -1,13 +1,20 @@
 //! From a source to a grammar, by `llguidance`, whose limits bound what that takes.
 
+use super::error::GrammarError;
+use super::notation::{quoted, with_options};
+use super::source::GrammarSource;
 use super::vocabulary::Vocabulary;
-use super::{Grammar, GrammarError, GrammarSource, calls, gbnf, schema, tags, thought};
+use super::{calls, gbnf, schema, tags, thought};
 use llguidance::api::TopLevelGrammar;
-use llguidance::{JsonCompileOptions, Matcher, TokenParser};
+use llguidance::{Matcher, TokenParser};
 use serde_json::Value;
-use std::fmt::Display;
+use std::fmt::{Debug, Display, Formatter, Result as FmtResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A compiled grammar of one engine. Clones share it.
+#[derive(Clone)]
+pub struct Grammar(pub(super) Arc<Compiled>);
 
 /// A grammar before an answer's first token.
 pub(super) struct Compiled {
@@ -92,42 +99,13 @@ fn top_level(
     }
 }
 
-/// Between the parts of JSON: a space, or a new line and where it begins. Without a bound, models that are not sure what
-/// comes next write spaces to the end of their answer.
-const WHITESPACE: &str = r" |\r?\n[ \t]{0,32}";
-
 fn json(schema: Value) -> TopLevelGrammar {
     TopLevelGrammar::from_json_schema(with_options(schema))
-}
-
-/// As strings are written, characters have one form each: with `u` a name could be one of the schema's in other letters, and
-/// its value not of that name's schema. Control characters without a letter of their own are not written.
-const ESCAPES: &str = r#"nrbtf\""#;
-
-/// A schema that was checked, with the options of all that the crate compiles.
-pub(super) fn with_options(mut schema: Value) -> Value {
-    schema::adapt(&mut schema);
-    if schema == Value::Bool(true) {
-        schema = Value::Object(serde_json::Map::new());
-    }
-    let options = JsonCompileOptions {
-        whitespace_pattern: Some(WHITESPACE.to_owned()),
-        json_allowed_escapes: Some(ESCAPES.to_owned()),
-        ..JsonCompileOptions::default()
-    };
-    options.apply_to(&mut schema);
-    schema
 }
 
 const ONE_OF_UNSUPPORTED: &str = "oneOf constraints are not supported. Enable 'coerce_one_of' option to approximate oneOf with anyOf";
 const ONE_OF: &str = "oneOf is enforced where no value is of two of its schemas: of other types, or with other constants in \
     a property that one requires; make them so, or use anyOf";
-
-/// As a string of Lark: JSON's, without control characters.
-pub(super) fn quoted(text: &str) -> String {
-    let quoted = Value::from(text).to_string();
-    quoted.replace('\u{7f}', "\\u007f")
-}
 
 /// The crate's message without what is for its authors.
 pub(super) fn problem(error: &impl Display) -> String {
@@ -169,5 +147,13 @@ impl Compiled {
     pub(super) fn note_size(&self) {
         let bytes = self.parser.parser.lexer_stats().num_bytes;
         self.lexer_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+// === impl Grammar ===
+
+impl Debug for Grammar {
+    fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
+        f.debug_struct("Grammar").finish_non_exhaustive()
     }
 }

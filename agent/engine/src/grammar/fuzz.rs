@@ -5,7 +5,7 @@ use super::tests::{TOKENIZER, VOCAB};
 use super::vocabulary::Vocabulary;
 use super::*;
 use pd_fuzz::{Memory, fuzz};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// A lexer's tables, and the trace of a panic that the crate catches.
 const SOURCE: Memory = Memory {

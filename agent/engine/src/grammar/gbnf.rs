@@ -6,7 +6,7 @@
 
 mod parse;
 
-use super::compile::quoted;
+use super::notation::quoted;
 use parse::{Node, Rule};
 use std::collections::HashMap;
 use std::fmt::Write;

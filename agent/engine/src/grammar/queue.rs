@@ -6,8 +6,10 @@
 //! [`LEFT_BEHIND_MAX`] of them are not done, sources are refused, retriably, as are those that have waited too long.
 
 use super::cache::{self, Cache, Key};
+use super::compile::{self, Grammar};
+use super::error::{COMPILE_TIME_MAX, GrammarError};
+use super::source::GrammarSource;
 use super::vocabulary::Vocabulary;
-use super::{Grammar, GrammarError, GrammarSource, compile};
 use crate::info::EngineInfo;
 use crate::metrics::GrammarMetrics;
 use crate::text::Tokenizer;
@@ -51,8 +53,6 @@ struct Job {
 
 /// Sources that may wait for a thread.
 pub const COMPILES_WAITING_MAX: usize = 64;
-/// For one source; what takes longer is refused.
-pub const COMPILE_TIME_MAX: Duration = Duration::from_secs(2);
 /// What has waited longer is refused, retriably.
 const WAIT_MAX: Duration = Duration::from_secs(4);
 const THREADS: usize = 2;

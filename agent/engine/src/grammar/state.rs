@@ -1,8 +1,8 @@
 //! `GrammarState`: how far the answer of one request has come in its grammar.
 
-use super::compile::Compiled;
+use super::compile::{self, Compiled, Grammar};
 use super::masks::MaskJob;
-use super::{Grammar, GrammarSource, compile};
+use super::source::GrammarSource;
 use crate::request::{FinishReason, StopMatch};
 use llguidance::Matcher;
 use parking_lot::Mutex;

@@ -1,7 +1,7 @@
 //! Structural tags, SGLang's `structural_tag`: free text in which a trigger begins one of some tags, whose content a JSON
 //! schema describes.
 
-use super::compile::{quoted, with_options};
+use super::notation::{quoted, with_options};
 use super::schema;
 use super::vocabulary::Vocabulary;
 use serde::{Deserialize, Serialize};

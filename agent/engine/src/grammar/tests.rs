@@ -11,7 +11,7 @@ use crate::text::Tokenizer;
 use pd_protocol::Role;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use crate::active::Active;
 use crate::kvcache::pool::KvCache;
 use crate::req::Req;
 use crate::resources::Resources;
-use crate::speculate::layer::LastEntry;
+use crate::speculate::last_entry::LastEntry;
 use crate::speculate::model::Wanted;
 use std::time::Instant;
 

@@ -6,21 +6,12 @@
 //! first token. From there drafts are drawn one after another as those of a draft model are, as the target draws; their
 //! entries are overwritten by the step that verifies them (docs/decisions/0090).
 
+use super::last_entry::LastEntry;
 use super::model::Wanted;
-use crate::active::Carried;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use crate::ranks::Ranks;
-use crate::step::{ChainStepBuilder, DraftState, StepId};
+use crate::step::{ChainStepBuilder, DraftState};
 use pd_compute::{ComputeError, NO_TOKEN};
-
-/// What the draft layer made of a request's last entry. One that is not there any more is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LastEntry {
-    /// It is on the device, among the outputs of a step, until the next step.
-    Output(Carried),
-    /// Computed by prefill: a row of activations.
-    Received(Vec<u8>),
-}
 
 #[derive(Debug)]
 pub(crate) struct DraftLayer {
@@ -29,25 +20,6 @@ pub(crate) struct DraftLayer {
     max_outputs: usize,
     /// Bytes of a state.
     state_bytes: usize,
-}
-
-// === impl LastEntry ===
-
-impl LastEntry {
-    /// Whether drafts can follow it behind `last`, the last step.
-    pub(crate) fn is_there(&self, last: StepId) -> bool {
-        match self {
-            Self::Output(carried) => carried.step == last,
-            Self::Received(_) => true,
-        }
-    }
-
-    fn state(&self) -> DraftState<'_> {
-        match self {
-            Self::Output(carried) => DraftState::Output(carried.output),
-            Self::Received(bytes) => DraftState::Given(bytes),
-        }
-    }
 }
 
 // === impl DraftLayer ===
@@ -82,7 +54,8 @@ impl DraftLayer {
         for (index, wanted) in wanted.iter().enumerate() {
             if let Some(entry) = wanted.entry.filter(|_| wanted.max > 0) {
                 let outputs = self.max_outputs;
-                self.builder.push_first(wanted.req, entry.state(), outputs);
+                self.builder
+                    .push_first(wanted.req, state_of(entry), outputs);
                 drawing.push(index);
             }
         }
@@ -105,5 +78,12 @@ impl DraftLayer {
             drawing = next;
         }
         Ok(drafts)
+    }
+}
+
+fn state_of(entry: &LastEntry) -> DraftState<'_> {
+    match entry {
+        LastEntry::Output(carried) => DraftState::Output(carried.output),
+        LastEntry::Received(bytes) => DraftState::Given(bytes),
     }
 }

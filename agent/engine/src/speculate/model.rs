@@ -8,7 +8,7 @@
 //! A draft is drawn as the target draws that token, with the same noise: where both see the same probabilities they
 //! draw the same token, however random.
 
-use super::layer::LastEntry;
+use super::last_entry::LastEntry;
 use crate::kvcache::ReqPoolIdx;
 use crate::kvcache::req_to_token::ReqToTokenPool;
 use crate::ranks::Ranks;

@@ -11,6 +11,7 @@ mod block;
 mod fold;
 mod keys;
 mod matmul;
+mod op;
 mod pairs;
 mod products;
 mod tile;
@@ -18,7 +19,6 @@ mod tile;
 use crate::cpu::handle::{CpuBackend, CpuConfig};
 use crate::cpu::isa::Isa;
 use crate::cpu::kv_layer::KvLayer;
-use crate::cpu::memory::{Dst, Src};
 use crate::cpu::places::Places;
 use crate::cpu::queue::Exec;
 use crate::cpu::simd::sixteen::LANES;
@@ -26,53 +26,17 @@ use crate::dtype::{ComputeDtype, DType};
 use crate::ops::{AttnPaged, AttnValues};
 use block::{AttendBlock, BlockScratch};
 use fold::{Finish, FoldBlock, reset};
+use op::{Attention, Gate};
 use std::cell::RefCell;
 use std::ops::Range;
 use tile::{Run, Tile};
 
-/// Rows (queries × query heads) of a tile: their scores and sums stay in the L1 and L2 caches
-/// while the block's keys and values are used for all of them.
-const TILE_ROWS: usize = 128;
 /// Blocks in a task when tiles are split.
 const SPLIT_BLOCKS: usize = 4;
 
 thread_local! {
     /// Per worker: memory of one block, partial sums and state of one tile.
     static SCRATCH: RefCell<(BlockScratch, Vec<f32>, Vec<f32>)> = RefCell::default();
-}
-
-/// The op, as its tasks see it.
-struct Attention {
-    q: Src<f32>,
-    q_row_stride: usize,
-    /// Query heads per KV head.
-    group: usize,
-    scale: f32,
-    q_indptr: Src<u32>,
-    kv_lens: Src<u32>,
-    page_table: Src<u32>,
-    page_table_stride: usize,
-    num_seqs: usize,
-    num_tokens: usize,
-    layer: KvLayer,
-    /// Keys that a query sees at most, itself among them.
-    window: usize,
-    sinks: Option<Src<f32>>,
-    softcap: Option<f32>,
-    value_dim: usize,
-    /// Elements from a key to its value.
-    to_value: usize,
-    gate: Option<Gate>,
-    /// Whether products are of bfloat16 (see [`pairs`]).
-    in_pairs: bool,
-    /// Rows of `group · num_kv_heads · value_dim`.
-    out: Dst<f32>,
-}
-
-/// Rows that results are multiplied by, as sigmoids.
-struct Gate {
-    rows: Src<f32>,
-    row_stride: usize,
 }
 
 pub(in crate::cpu) fn attn_paged(

@@ -2,7 +2,8 @@
 
 use super::linear::glu;
 use crate::device_types::ExpertMatrices as _;
-use crate::ops::{EXPERT_SHARES, MoeExperts};
+use crate::k_order::EXPERT_SHARES;
+use crate::ops::MoeExperts;
 use crate::tch::handle::TchBackend;
 use crate::tch::memory::{TchBuffer, int, ints};
 use crate::tch::weights::TchMatrix;

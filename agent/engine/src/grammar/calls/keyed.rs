@@ -2,7 +2,7 @@
 
 use super::parameters::{self, Parameter};
 use super::{Breaks, raw};
-use crate::grammar::compile::{quoted, with_options};
+use crate::grammar::notation::{quoted, with_options};
 use crate::grammar::schema::{self, SchemaError, error};
 use crate::grammar::tags::{Part, parts};
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@
 mod types;
 
 use super::parameters::{Parameter, applying, of_object, refuse};
-use crate::grammar::compile::{quoted, with_options};
+use crate::grammar::notation::{quoted, with_options};
 use crate::grammar::schema::{SchemaError, error, resolve};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;

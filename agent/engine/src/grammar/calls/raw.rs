@@ -3,7 +3,7 @@
 mod formats;
 
 use super::parameters::{APPLYING, applying, refuse};
-use crate::grammar::compile::quoted;
+use crate::grammar::notation::quoted;
 use crate::grammar::schema::{OWN, SchemaError, error, resolve};
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;

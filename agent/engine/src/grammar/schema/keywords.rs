@@ -1,7 +1,7 @@
 //! The keywords of one schema, without the schemas in it: what of them is not enforced.
 
-use super::super::REGEX_BYTES_MAX;
 use super::{SchemaError, error, within};
+use crate::grammar::source::REGEX_BYTES_MAX;
 use serde_json::{Map, Number, Value};
 use std::collections::HashSet;
 

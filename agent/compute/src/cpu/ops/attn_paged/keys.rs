@@ -3,8 +3,8 @@
 
 mod score;
 
-use super::Attention;
 use super::ahead::Ahead;
+use super::op::Attention;
 use super::tile::Tile;
 use crate::cpu::kv_layer::{KvLayer, Region};
 use crate::cpu::simd::sixteen::{LANES, Sixteen};

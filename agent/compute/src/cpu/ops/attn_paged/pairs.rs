@@ -165,7 +165,7 @@ impl<A: Ahead> Products<'_, A> {
         }
     }
 
-    /// Writes `out[pair of keys][value dim]`; keys that are not read are 0.
+    /// Writes `out[pair of keys][value dim]`; what keys that are not read have there is for no row.
     ///
     /// # Safety
     /// As [`Self::score_pairs`].
@@ -175,7 +175,7 @@ impl<A: Ahead> Products<'_, A> {
         let pairs = out.chunks_exact_mut(self.tile.op.value_dim).enumerate();
         for (pair, out) in pairs.take(self.places.vectors() * LANES / 2) {
             for (vector, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                // SAFETY: a pair of keys, those of them that are read; sixteen words.
+                // SAFETY: a pair of keys of the block; sixteen words.
                 unsafe {
                     let [words] = values.load(pair, vector);
                     _mm512_storeu_si512(out.as_mut_ptr().cast(), words);

@@ -4,10 +4,10 @@
 //! are loaded, in registers. Either way each element is one fma chain, over ascending dimensions or keys, to the
 //! same bits.
 
-use super::Attention;
 use super::ahead::Ahead;
 use super::keys::KeyPlaces;
 use super::matmul::{Matmul, Rows};
+use super::op::Attention;
 use super::tile::Tile;
 use crate::cpu::kv_layer::Region;
 use crate::cpu::simd::halves::{Bf16, F16, Half};

@@ -2,10 +2,14 @@
 //! `first_query + r / group`, query head `kv_head·group + r % group`, so later rows see more keys.
 
 use super::keys::KeyPlaces;
-use super::{Attention, TILE_ROWS};
+use super::op::Attention;
 use crate::cpu::simd::sixteen::LANES;
 use crate::ops::ATTN_BLOCK_LEN;
 use std::ops::Range;
+
+/// Rows (queries × query heads) of a tile: their scores and sums stay in the L1 and L2 caches
+/// while the block's keys and values are used for all of them.
+const TILE_ROWS: usize = 128;
 
 pub(super) struct Tile<'a> {
     pub(super) op: &'a Attention,

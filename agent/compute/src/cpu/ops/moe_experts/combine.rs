@@ -5,7 +5,7 @@ use crate::cpu::memory::Dst;
 use crate::cpu::queue::Exec;
 use crate::cpu::simd::dispatch::Kernel;
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
-use crate::ops::EXPERT_SHARES;
+use crate::k_order::EXPERT_SHARES;
 
 /// What the experts made, and how it is weighed.
 pub(super) struct Combination<'a> {
