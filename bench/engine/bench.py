@@ -19,7 +19,9 @@ EIGHT_PROMPT, EIGHT_TOKENS = 128, 128
 # Keys and values of quantised models lie as llama.cpp has them by itself.
 F16_CACHE = ["--kv-cache-dtype", "float16"]
 # Multiply-adds of a token in SmolLM2's linears: 30 layers of qkv, output, gate and up, down.
-SMOLLM2_PRODUCTS = 30 * 576 * (960 + 576 + 3 * 1536)
+SMOLLM2_LINEARS = 30 * 576 * (960 + 576 + 3 * 1536)
+# Those in attention, of a prompt's 512: nine heads of 64, queries by keys and weights by values, half of all pairs.
+SMOLLM2_ATTENTION = 30 * 9 * 64 * 2 * 513 / 2
 
 
 def measured(make, rounds, quick=()):
@@ -115,11 +117,14 @@ def main():
     }, args.rounds)
 
     dense_median, experts_median = median(dense), median(experts)
-    share = {name: 2e-9 * SMOLLM2_PRODUCTS * dense_median[name]["prefill"] / peaks[loop]
+    share = {name: {what: 2e-9 * adds * dense_median[name]["prefill"] / peaks[loop]
+                    for what, adds in (("linears", SMOLLM2_LINEARS),
+                                       ("products", SMOLLM2_LINEARS + SMOLLM2_ATTENTION))}
              for name, loop in loops.items()}
     ratios = {
         "pdserve BF16": beside(dense_median, "pdserve BF16", ["vLLM BF16", "llama.cpp BF16", "transformers F32"]),
         "pdserve Q4_1": beside(dense_median, "pdserve Q4_1", ["vLLM BF16", "llama.cpp Q4_1", "transformers F32"]),
+        "pdserve Q4_1, same file": beside(dense_median, "pdserve Q4_1", ["llama.cpp Q4_1"]),
         "pdserve Q4_K_M": beside(experts_median, "pdserve Q4_K_M", ["llama.cpp Q4_K_M"]),
     }
     show("SmolLM2-135M", dense_median)
@@ -129,8 +134,8 @@ def main():
     for name, ratio in ratios.items():
         print(f"{name:<26} {ratio['prefill']:>12.2f} {ratio['decode']:>8.2f} {ratio['eight']:>8.2f}")
     for name, part in share.items():
-        print(f"prefill of {name}: its linears alone are {100 * part:.0f} % of a bare loop of {loops[name]} "
-              f"({peaks[loops[name]]:.0f} GF/s)")
+        print(f"prefill of {name}: its linears alone are {100 * part['linears']:.0f} % of a bare loop of "
+              f"{loops[name]} ({peaks[loops[name]]:.0f} GF/s), with attention's products {100 * part['products']:.0f} %")
     for name, start in starts.items():
         print(f"start of {name}: {start:.2f} s from exec to /health 200 (goal < 1)")
     with open(args.out, "w") as out:
