@@ -11,7 +11,7 @@ use crate::cpu::simd::sixteen::{LANES, Sixteen};
 use crate::ops::ATTN_BLOCK_LEN;
 use std::ops::Range;
 
-/// Where each key of a block lies in the region: element of its K; 0 for those that are not read.
+/// Where each key of a block lies in the region: element of its K; for those that are not read, that of one that is.
 #[derive(Clone)]
 pub(super) struct KeyPlaces {
     at: [usize; ATTN_BLOCK_LEN],
@@ -40,10 +40,16 @@ impl KeyPlaces {
             }
             i = page_end;
         }
+        // Pages of others may be written meanwhile.
+        let Range { start, end } = places.keys;
+        if let Some(last) = places.at[start..end].last().copied() {
+            places.at[..start].fill(last);
+            places.at[end..].fill(last);
+        }
         places
     }
 
-    /// Where a key begins; 0, which is memory too, for one that is not read.
+    /// Where a key begins, or in place of one that is not read, another. Some key is read.
     #[inline(always)]
     pub(super) fn at(&self, key: usize) -> usize {
         self.at[key]

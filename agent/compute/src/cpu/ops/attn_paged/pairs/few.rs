@@ -32,7 +32,7 @@ impl<A: Ahead> PairRows for PlacedValues<'_, A> {
         if vector == 0 {
             keys.iter().for_each(|key| self.ahead.ask_value(*key));
         }
-        // SAFETY: the caller's; a key that is not read is masked, and where it would lie is memory of the region.
+        // SAFETY: the caller's; a key that is not read is masked, and has the place of one that is.
         unsafe {
             let row = |key: usize| self.base.add(self.places.at(key) + vector * LANES);
             let (even, odd) = (row(keys[0]), row(keys[1]));
