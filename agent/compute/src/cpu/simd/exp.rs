@@ -12,7 +12,7 @@ use std::arch::x86_64::{
     _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtps_epi32, _mm256_fmadd_ps, _mm256_mul_ps,
     _mm256_round_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_srai_epi32,
     _mm256_sub_epi32, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps, _mm512_mask_mov_ps,
-    _mm512_maskz_mov_ps, _mm512_mul_ps, _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_ps,
+    _mm512_maskz_scalef_ps, _mm512_mul_ps, _mm512_roundscale_ps, _mm512_set1_ps,
 };
 
 const MIN: f32 = -87.336_54;
@@ -97,12 +97,11 @@ pub(crate) fn exp_avx512(x: __m512) -> __m512 {
         p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(*c));
     }
     let e = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, r);
-    let e = _mm512_scalef_ps(_mm512_add_ps(e, _mm512_set1_ps(1.0)), n);
     let under = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, _mm512_set1_ps(MIN));
-    let e = _mm512_maskz_mov_ps(!under, e);
+    // Of NaN it makes NaN.
+    let e = _mm512_maskz_scalef_ps(!under, _mm512_add_ps(e, _mm512_set1_ps(1.0)), n);
     let over = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, _mm512_set1_ps(MAX));
-    let e = _mm512_mask_mov_ps(e, over, _mm512_set1_ps(f32::INFINITY));
-    _mm512_mask_mov_ps(e, _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x), x)
+    _mm512_mask_mov_ps(e, over, _mm512_set1_ps(f32::INFINITY))
 }
 
 #[cfg(test)]

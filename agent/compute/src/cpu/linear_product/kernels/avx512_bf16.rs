@@ -8,10 +8,9 @@ use super::shares::{KTree, Share, TreeTiles};
 use super::{FormatKernels, Operand, TileKernel};
 use crate::cpu::pack::Bf16Form;
 use crate::cpu::pack::layout::WORDS;
-use crate::cpu::simd::avx512::Avx512;
 use std::arch::x86_64::{
-    __m512bh, __m512i, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_set1_epi32,
-    _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512,
+    __m512bh, __m512i, _mm512_add_ps, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_loadu_ps,
+    _mm512_set1_epi32, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_storeu_si512,
 };
 use weights::{Compact, Weights, Whole};
 
@@ -74,15 +73,23 @@ unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
                 }
             }
         }
-        for (row, sums) in tiles.0[pairs.end].iter_mut().zip(sums) {
-            // SAFETY: a row of the tile has 32 f32.
+        let to = pairs.start;
+        for pair in pairs.rev() {
+            for (row, sums) in tiles.0[pair].iter().zip(&mut sums) {
+                // SAFETY: a row of the tile has 32 f32.
+                unsafe {
+                    sums[0] = _mm512_add_ps(_mm512_loadu_ps(row.as_ptr()), sums[0]);
+                    sums[1] = _mm512_add_ps(_mm512_loadu_ps(row.as_ptr().add(16)), sums[1]);
+                }
+            }
+        }
+        for (row, sums) in tiles.0[to].iter_mut().zip(sums) {
+            // SAFETY: as above.
             unsafe {
                 _mm512_storeu_ps(row.as_mut_ptr(), sums[0]);
                 _mm512_storeu_ps(row.as_mut_ptr().add(16), sums[1]);
             }
         }
-        // SAFETY: what has AVX-512 BF16 has this.
-        unsafe { tiles.add::<Avx512, ROWS>(pairs) };
     }
 }
 

@@ -215,14 +215,15 @@ unsafe fn cap_row<V: Sixteen>(scores: &mut [f32], cap: f32) {
 /// The instruction set of `V`.
 #[inline(always)]
 unsafe fn exp_row<V: Sixteen>(scores: &mut [f32], visible: &Range<usize>) -> (f32, f32) {
+    if visible.len() < scores.len() {
+        scores[..visible.start].fill(f32::NEG_INFINITY);
+        scores[visible.end..].fill(f32::NEG_INFINITY);
+    }
     let chunks = scores.as_chunks_mut::<LANES>().0;
     // SAFETY: the caller's; chunks are whole vectors.
     unsafe {
         let mut largest = V::splat(f32::NEG_INFINITY);
-        for (i, chunk) in chunks.iter_mut().enumerate() {
-            let lane = |key: usize| key.saturating_sub(i * LANES).min(LANES);
-            chunk[..lane(visible.start)].fill(f32::NEG_INFINITY);
-            chunk[lane(visible.end)..].fill(f32::NEG_INFINITY);
+        for chunk in &*chunks {
             largest = largest.max(V::load(chunk.as_ptr()));
         }
         let max = largest.largest();
