@@ -33,7 +33,7 @@ struct Stand {
 /// Prompts of ragged lengths, greedy and sampled in turn.
 fn requests() -> impl Iterator<Item = (usize, Value)> {
     (0..REQUESTS).map(|nr| {
-        let prompt = ids(nr as u64, 1 + nr * 7 % 300);
+        let prompt = ids(nr as u64, 1 + nr * 7 % 130);
         let request = match nr % 2 {
             0 => greedy(&prompt, 12),
             _ => sampled(&prompt, 12, nr as u64),
