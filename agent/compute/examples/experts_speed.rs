@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     if let Some(isa) = std::env::args().nth(2) {
         config.isa =
-            Isa::from_name(&isa).ok_or("scalar, avx2, avx512, avx512vnni or avx512bf16")?;
+            Isa::from_name(&isa).ok_or("scalar, avx2, avx512, avx512vnni, avx512bf16 or amx")?;
     }
     let gb_per_s = bandwidth(config.threads);
     let threads = config.threads;

@@ -17,22 +17,22 @@ mod tasks;
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::{AlignedBytes, BLOCK_LANES, PackedLinear, Segment, intersection};
 use crate::ops::Epilogue;
-use activations::{Activations, RowTile};
+use activations::{Activations, Form, RowTile};
 pub(in crate::cpu) use kernels::avx512_bf16::{as_pairs, round_pairs};
 use kernels::epilogue::{BlockRow, OutTile};
 use kernels::shares::{KTree, TreeTiles};
-use kernels::{FormatKernels, LinearKernels, MAX_TILE_ROWS, Operand};
+use kernels::{FormatKernels, LinearKernels, panel_bytes};
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
-pub use tasks::{LinearTask, LinearTasks, RunId};
+pub use tasks::{LinearTask, LinearTasks, RunId, Worker};
 
 const CACHE_LINE: usize = 64;
 
-/// Rows whose activations a task keeps arranged at a time: twenty tiles, half a level-2 cache for
-/// a hidden size of 576, and enough that expanding the weights again for each is a few percent.
-pub(in crate::cpu) const ROWS_AT_A_TIME: usize = 20 * MAX_TILE_ROWS;
+/// Rows whose activations a task keeps arranged at a time: half a level-2 cache for a hidden size of 576,
+/// and enough that expanding the weights again for each is a few percent.
+pub(in crate::cpu) const ROWS_AT_A_TIME: usize = 256;
 
 /// One product over caller-owned memory.
 #[derive(Debug)]
@@ -152,12 +152,11 @@ impl LinearProduct<'_> {
     /// On a shape that does not fit, or an instruction set that the processor lacks.
     pub unsafe fn run_task(&self, task: &LinearTask, scratch: &mut LinearScratch) {
         self.check(task);
-        let highest = LinearKernels::of(self.isa).highest_tile();
         let mut first = task.rows.start;
         while first < task.rows.end {
             let rows = first..task.rows.end.min(first + ROWS_AT_A_TIME);
             first = rows.end;
-            scratch.activations.begin(&rows, highest, task.run);
+            scratch.activations.begin(&rows, task.run);
             for segment in self.weight.segments() {
                 let blocks = intersection(&task.blocks, &segment.blocks);
                 if !blocks.is_empty() {
@@ -221,35 +220,32 @@ impl LinearProduct<'_> {
         scratch: &mut LinearScratch,
     ) {
         let kernels = LinearKernels::of(self.isa);
-        let k = self.weight.k();
         let FormatKernels {
             operand,
+            heights,
+            direct_rows,
             tile,
             panel_tile,
             panel,
         } = kernels.of_segment(segment, self.isa);
-        scratch.activations.arrange(self, kernels, operand);
-        let direct_rows = match operand {
-            Operand::F32 | Operand::RoundedF32 | Operand::Bf16Pairs => kernels.direct_rows,
-            Operand::Quantized => kernels.direct_code_rows,
+        let tree = KTree {
+            len: self.weight.k(),
+            shares: self.weight.order().shares(),
         };
+        let form = Form { operand, heights };
+        scratch.activations.arrange(self, kernels, form, tree);
         let rows = scratch.activations.rows();
         let panel = panel.filter(|_| rows.len() > direct_rows);
         let tile_kernel = if panel.is_some() { panel_tile } else { tile };
-        let tree = KTree {
-            len: k,
-            shares: self.weight.order().shares(),
-        };
         let mut tiles = TreeTiles::new();
         let last = blocks.end - 1;
         for block in blocks {
             let mut weights = self.weight.block(segment, block).as_ptr();
             let mut ahead = None;
             if let Some(expand) = panel {
-                let panel = scratch.panel(k * BLOCK_LANES * 4);
-                // SAFETY: a packed block of this format, and room for all of it in f32, which take more than
-                // codes of sixteen bits and their scales; the instruction set was checked.
-                unsafe { expand(weights, k, panel.cast()) };
+                let panel = scratch.panel(panel_bytes(tree));
+                // SAFETY: a packed block of this format, and room for its panel; the instruction set was checked.
+                unsafe { expand(weights, tree, panel.cast()) };
                 weights = panel;
                 ahead = (block < last).then(|| self.weight.block(segment, block + 1));
             }

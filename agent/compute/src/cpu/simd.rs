@@ -14,6 +14,7 @@ pub(crate) mod exp;
 pub(crate) mod halves;
 pub(crate) mod scalar;
 pub(crate) mod sixteen;
+pub(crate) mod tiles;
 
 /// # Safety
 /// Every method needs a processor with the implementation's instruction set. Loads and stores need

@@ -5,7 +5,11 @@
 
 use super::LinearProduct;
 use crate::cpu::linear_product::RunId;
-use crate::cpu::linear_product::kernels::{LinearKernels, Operand, avx512_bf16, quantized};
+use crate::cpu::linear_product::kernels::shares::KTree;
+use crate::cpu::linear_product::kernels::{
+    Heights, LinearKernels, Operand, amx, avx512_bf16, quantized,
+};
+use crate::cpu::pack::AlignedBytes;
 use half::bf16;
 use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
 use std::ops::Range;
@@ -15,12 +19,19 @@ pub(super) struct Activations {
     rows: Range<usize>,
     /// What the rows are of, where others multiply them too.
     run: Option<RunId>,
-    highest_tile: usize,
-    arranged: Option<Operand>,
+    arranged: Option<Form>,
     tiles: Vec<TilePlace>,
-    values: Vec<f32>,
+    /// f32 or words, in whole cache lines: a tile row that lies in two is loaded twice.
+    values: AlignedBytes,
     /// Of the rows of a tile, each after the other.
     words: Vec<f32>,
+}
+
+/// How a segment's tiles have their activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Form {
+    pub(super) operand: Operand,
+    pub(super) heights: Heights,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,22 +57,20 @@ impl Activations {
         Self {
             rows: 0..0,
             run: None,
-            highest_tile: 1,
             arranged: None,
             tiles: Vec::new(),
-            values: Vec::new(),
+            values: AlignedBytes::zeroed(0).expect("an empty allocation succeeds"),
             words: Vec::new(),
         }
     }
 
     /// `rows` are next. Forgets what was arranged, unless it was these of the same run.
-    pub(super) fn begin(&mut self, rows: &Range<usize>, highest_tile: usize, run: Option<RunId>) {
+    pub(super) fn begin(&mut self, rows: &Range<usize>, run: Option<RunId>) {
         if run.is_some() && self.run == run && self.rows == *rows {
             return;
         }
         self.run = run;
         self.rows = rows.clone();
-        self.highest_tile = highest_tile;
         self.arranged = None;
     }
 
@@ -69,31 +78,36 @@ impl Activations {
         self.rows.clone()
     }
 
-    /// Arranges the rows begun with, unless they are arranged as `operand` already.
+    /// Arranges the rows begun with, unless they are arranged in this form already.
     pub(super) fn arrange(
         &mut self,
         product: &LinearProduct<'_>,
         kernels: &LinearKernels,
-        operand: Operand,
+        form: Form,
+        tree: KTree,
     ) {
-        if self.arranged == Some(operand) {
+        if self.arranged == Some(form) {
             return;
         }
-        self.arranged = Some(operand);
-        let k = product.weight.k();
-        let depth = match operand {
+        self.arranged = Some(form);
+        let k = tree.len;
+        let depth = match form.operand {
             Operand::F32 | Operand::RoundedF32 => k,
             Operand::Bf16Pairs => k.div_ceil(2),
+            Operand::Bf16Tiles => amx::row_words(tree),
             Operand::Quantized => quantized::row_words(k),
         };
-        self.place_tiles(kernels, depth);
+        self.place_tiles(form.heights, depth);
         if self.is_in_place() {
             return;
         }
-        let len = self.tiles.iter().map(|tile| tile.height * depth).sum();
-        if self.values.len() < len {
-            self.values.resize(len, 0.0);
+        let len: usize = self.tiles.iter().map(|tile| tile.height * depth).sum();
+        if self.values.as_slice().len() < len * size_of::<f32>() {
+            // Less than the activations that they are of, which were allocated.
+            self.values =
+                AlignedBytes::zeroed(len * size_of::<f32>()).expect("memory for arranged rows");
         }
+        let values: &mut [f32] = bytemuck::cast_slice_mut(self.values.as_mut_slice());
         for tile in &self.tiles {
             let rows = Rows {
                 product,
@@ -101,8 +115,8 @@ impl Activations {
                 count: tile.rows,
                 depth,
             };
-            let out = &mut self.values[tile.offset..][..tile.height * depth];
-            match operand {
+            let out = &mut values[tile.offset..][..tile.height * depth];
+            match form.operand {
                 Operand::F32 => rows.interleave(tile.height, out),
                 Operand::RoundedF32 => {
                     rows.interleave(tile.height, out);
@@ -116,6 +130,13 @@ impl Activations {
                         |x: &[f32], out: &mut [f32]| unsafe { avx512_bf16::pair_up(x, out) };
                     rows.interleave_words(tile.height, &mut self.words, out, pair_up);
                 }
+                Operand::Bf16Tiles => {
+                    for row in 0..tile.rows {
+                        let out = &mut out[row * amx::STEP_PAIRS..];
+                        // SAFETY: tiles are multiplied where there is AMX, and what it needs.
+                        unsafe { amx::arrange(rows.row(row), tree, tile.height, out) };
+                    }
+                }
                 Operand::Quantized => {
                     // SAFETY: the product's instruction set was checked.
                     let quantize =
@@ -128,17 +149,20 @@ impl Activations {
 
     /// Whether the tiles lie in the product's own memory: a row of f32 is in order as it is.
     fn is_in_place(&self) -> bool {
-        self.arranged == Some(Operand::F32) && self.rows.len() == 1
+        self.rows.len() == 1
+            && self
+                .arranged
+                .is_some_and(|form| form.operand == Operand::F32)
     }
 
     /// As few tiles as the highest allows, of heights as even as possible.
-    fn place_tiles(&mut self, kernels: &LinearKernels, depth: usize) {
+    fn place_tiles(&mut self, heights: Heights, depth: usize) {
         self.tiles.clear();
-        let (rows, count) = (self.rows.len(), self.rows.len().div_ceil(self.highest_tile));
+        let (rows, count) = (self.rows.len(), self.rows.len().div_ceil(heights.highest()));
         let mut offset = 0;
         for i in 0..count {
             let (start, end) = (rows * i / count, rows * (i + 1) / count);
-            let height = kernels.fitting_tile(end - start);
+            let height = heights.fitting(end - start);
             let first = self.rows.start + start;
             self.tiles.push(TilePlace {
                 first,
@@ -157,7 +181,7 @@ impl Activations {
             let x = if in_place {
                 product.x_row(tile.first).as_ptr()
             } else {
-                self.values[tile.offset..].as_ptr()
+                bytemuck::cast_slice::<_, f32>(self.values.as_slice())[tile.offset..].as_ptr()
             };
             RowTile {
                 first: tile.first,

@@ -9,8 +9,9 @@
 //! * of integer codes, for each run of k that has a scale in the weight, `acc = fma(scale · x_scale, sum, acc)` with
 //!   the exact sum of the products of codes and [`quantized`] activations, and where 32 k have a minimum, then
 //!   `acc = fma(minimum, x_sum · x_scale, acc)`;
-//! * of bfloat16, [`avx512_bf16`] has a chain of its own over pairs of k.
+//! * of bfloat16, [`avx512_bf16`] has a chain of its own over pairs of k, and [`amx`] chains over even and odd k.
 
+pub(crate) mod amx;
 pub(crate) mod avx2;
 pub(crate) mod avx512;
 pub(crate) mod avx512_bf16;
@@ -31,7 +32,7 @@ use quantized::QuantizeKernel;
 use shares::{KTree, TreeTiles};
 
 /// Rows of the largest register tile.
-pub(crate) const MAX_TILE_ROWS: usize = 12;
+pub(crate) const MAX_TILE_ROWS: usize = 32;
 
 /// `[row][lane]`.
 pub(crate) type Tile = [[f32; BLOCK_LANES]; MAX_TILE_ROWS];
@@ -40,17 +41,23 @@ pub(crate) type Tile = [[f32; BLOCK_LANES]; MAX_TILE_ROWS];
 ///
 /// # Safety
 /// The instruction set is there. `block` is a packed block of the kernel's format, or a panel of one, for rows of `k`
-/// values. `x` is the kernel's number of rows as its [`Operand`]: `[k][rows]` f32, `[k.div_ceil(2)][rows]` pairs, or
-/// `[k / 32][18][rows]` words of [`quantized`] groups. Shares of k are whole numbers of pairs or groups.
+/// values. `x` is the kernel's number of rows as its [`Operand`]: `[k][rows]` f32, `[k.div_ceil(2)][rows]` pairs,
+/// `[shares][steps][rows][16]` pairs of AMX's tiles, or `[k / 32][18][rows]` words of [`quantized`] groups. Shares of k are whole numbers of pairs or groups.
 pub(crate) type TileKernel =
     unsafe fn(block: *const u8, k: KTree, x: *const f32, tiles: &mut TreeTiles);
 
-/// Expands a block: to f32, `[k][32]`, which is a packed block of F32, to codes of sixteen bits and f32 scales, or to a
-/// whole block of bfloat16.
+/// Expands a block: to f32, `[k][32]`, which is a packed block of F32, to codes of sixteen bits and f32 scales, to a whole
+/// block of bfloat16, or to such rows of pairs as steps of AMX's tiles.
 ///
 /// # Safety
-/// As [`TileKernel`]; `panel` has room for `32 · k` f32, of which the others take less.
-pub(crate) type PanelKernel = unsafe fn(block: *const u8, k: usize, panel: *mut f32);
+/// As [`TileKernel`]; `panel` has [`panel_bytes`].
+pub(crate) type PanelKernel = unsafe fn(block: *const u8, k: KTree, panel: *mut f32);
+
+/// Room for any panel: of 32 f32 for each k, or of steps of pairs, which may take more where shares are short. Codes of
+/// sixteen bits and their scales take less.
+pub(crate) fn panel_bytes(k: KTree) -> usize {
+    k.len.max(amx::row_words(k)) * BLOCK_LANES * 4
+}
 
 /// Activations as a tile multiplies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,18 +67,18 @@ pub(crate) enum Operand {
     RoundedF32,
     /// Words of two bfloat16, the even k low; a last odd k is paired with 0.
     Bf16Pairs,
+    /// bfloat16 as AMX loads it: for each share and thirty-two k of it `[rows][32]`, the last filled with 0.
+    Bf16Tiles,
     /// Integers of sixteen bits, with a scale for each thirty-two (see [`quantized`]).
     Quantized,
 }
 
+/// Heights of the tiles there are, ascending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Heights(&'static [usize]);
+
 /// The kernels of an instruction set.
 pub(crate) struct LinearKernels {
-    /// Heights of the tiles there are, ascending.
-    pub(crate) tile_rows: &'static [usize],
-    /// Up to this many rows it is quicker to expand weights in the product than ahead of it.
-    pub(crate) direct_rows: usize,
-    /// As many rows of codes.
-    pub(crate) direct_code_rows: usize,
     pub(crate) of: fn(WeightFormat) -> FormatKernels,
     pub(crate) quantize: QuantizeKernel,
     pub(crate) epilogue: epilogue::EpilogueKernel,
@@ -83,7 +90,7 @@ impl LinearKernels {
             Isa::Scalar => &scalar::KERNELS,
             Isa::Avx2 => &avx2::KERNELS,
             Isa::Avx512 => &avx512::KERNELS,
-            Isa::Avx512Vnni | Isa::Avx512Bf16 => &avx512_vnni::KERNELS,
+            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => &avx512_vnni::KERNELS,
         }
     }
 
@@ -96,28 +103,32 @@ impl LinearKernels {
         match (segment.bf16, isa) {
             (None, _) => of_format,
             (Some(form), Isa::Avx512Bf16) => avx512_bf16::kernels(form),
+            (Some(form), Isa::Amx) => amx::kernels(form),
             (Some(Bf16Form::Whole), _) => FormatKernels {
                 operand: Operand::RoundedF32,
                 ..of_format
             },
             (Some(Bf16Form::Compact), isa) => {
-                panic!("compact bfloat16 is for avx512bf16, not {}", isa.name())
+                panic!(
+                    "compact bfloat16 is for avx512bf16 and amx, not {}",
+                    isa.name()
+                )
             }
         }
     }
+}
 
+// === impl Heights ===
+
+impl Heights {
     /// The lowest tile of at least `rows`.
-    pub(crate) fn fitting_tile(&self, rows: usize) -> usize {
-        let fitting = self
-            .tile_rows
-            .iter()
-            .copied()
-            .find(|height| *height >= rows);
+    pub(crate) fn fitting(self, rows: usize) -> usize {
+        let fitting = self.0.iter().copied().find(|height| *height >= rows);
         fitting.expect("rows are divided by the highest tile")
     }
 
-    pub(crate) fn highest_tile(&self) -> usize {
-        self.tile_rows
+    pub(crate) fn highest(self) -> usize {
+        self.0
             .last()
             .copied()
             .expect("an instruction set has a tile")

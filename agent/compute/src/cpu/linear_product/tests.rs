@@ -4,8 +4,9 @@ mod compact;
 mod forms;
 mod integers;
 mod shares;
+mod tiles;
 
-use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut};
+use super::{LinearProduct, LinearScratch, LinearTask, LinearTasks, SharedOut, Worker};
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::{PackTarget, PackedLinear, serially};
 use crate::cpu::simd::exp::exp;
@@ -300,14 +301,23 @@ proptest! {
         let weight = PackedLinear::pack(&[source], Packing::JOINED, PackTarget::any(ComputeDtype::F32), &serially)
             .expect("a matrix that fits");
         let tasks = LinearTasks::new(&weight, rows, threads);
-        let mut covered = vec![0; rows * weight.block_count()];
-        for i in 0..tasks.len() {
-            let LinearTask { rows, blocks, .. } = tasks.get(i);
-            for row in rows {
-                blocks.clone().for_each(|block| covered[row * weight.block_count() + block] += 1);
+        let covered_by = |all: Vec<LinearTask>| {
+            let mut covered = vec![0; rows * weight.block_count()];
+            for LinearTask { rows, blocks, .. } in all {
+                for row in rows {
+                    blocks.clone().for_each(|block| covered[row * weight.block_count() + block] += 1);
+                }
             }
-        }
-        prop_assert!(covered.iter().all(|times| *times == 1));
+            covered.iter().all(|times| *times == 1)
+        };
+        prop_assert!(covered_by((0..tasks.len()).map(|i| tasks.get(i)).collect()));
+        let claims = (0..tasks.len()).map(|i| {
+            let worker = Worker { index: i * i % threads, count: threads };
+            tasks.claim(worker).expect("as many claims as tasks")
+        });
+        prop_assert!(covered_by(claims.collect()));
+        let one_more = tasks.claim(Worker { index: 0, count: threads });
+        prop_assert!(one_more.is_none());
     }
 }
 

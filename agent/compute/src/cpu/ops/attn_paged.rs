@@ -26,7 +26,7 @@ use crate::dtype::{ComputeDtype, DType};
 use crate::ops::{AttnPaged, AttnValues};
 use block::{AttendBlock, BlockScratch};
 use fold::{Finish, FoldBlock, reset};
-use op::{Attention, Gate};
+use op::{Attention, Gate, Multiplies};
 use std::cell::RefCell;
 use std::ops::Range;
 use tile::{Run, Tile};
@@ -62,6 +62,10 @@ pub(in crate::cpu) fn attn_paged(
     } = op;
     let (rows, seqs) = (batch.num_tokens, batch.num_seqs);
     let row_len = num_q_heads * value_dim;
+    let are_bf16 = config.compute_dtype == ComputeDtype::BF16
+        && kv.dtype == DType::BF16
+        && kv.head_dim.is_multiple_of(2 * LANES)
+        && value_dim.is_multiple_of(LANES);
     let kv_layer = KvLayer::new(kv, kv_scales, layer);
     let attention = Attention {
         q: q.src("attn q", q_len),
@@ -89,11 +93,12 @@ pub(in crate::cpu) fn attn_paged(
             rows: gate.values.src("attn gate", gate.len(rows, row_len)),
             row_stride: gate.row_stride,
         }),
-        in_pairs: config.compute_dtype == ComputeDtype::BF16
-            && config.isa == Isa::Avx512Bf16
-            && kv.dtype == DType::BF16
-            && kv.head_dim.is_multiple_of(2 * LANES)
-            && value_dim.is_multiple_of(LANES),
+        multiplies: match config.isa {
+            _ if !are_bf16 => Multiplies::Floats,
+            Isa::Amx => Multiplies::Tiles,
+            Isa::Avx512Bf16 => Multiplies::Pairs,
+            Isa::Scalar | Isa::Avx2 | Isa::Avx512 | Isa::Avx512Vnni => Multiplies::Floats,
+        },
         out: out.dst("attn out", rows * row_len),
     };
     move |exec| attention.run(exec)
@@ -142,6 +147,7 @@ impl Attention {
                         });
                     }
                 }
+                scratch.end();
                 // SAFETY: on the queue; tiles write disjoint parts of `out`.
                 unsafe { isa.dispatch(Finish { tile, state }) };
             });
@@ -185,6 +191,7 @@ impl Attention {
                         });
                     }
                 }
+                scratch.end();
             });
         });
         exec.threads.run(tiles.len(), |i, _| {

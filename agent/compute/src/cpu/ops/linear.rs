@@ -1,7 +1,7 @@
 //! The linear op: one packed product, divided among the pool.
 
 use crate::cpu::handle::CpuBackend;
-use crate::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
+use crate::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut, Worker};
 use crate::cpu::queue::Exec;
 use crate::device_types::Matrix;
 use crate::ops::Linear;
@@ -36,14 +36,17 @@ pub(in crate::cpu) fn linear(op: Linear<'_, CpuBackend>) -> impl FnOnce(&Exec<'_
             out: unsafe { SharedOut::from_raw(out.as_ptr(), out.len(), out_len) },
             isa: exec.isa,
         };
-        let tasks = product.tasks(exec.threads.count());
+        let count = exec.threads.count();
+        let tasks = product.tasks(count);
         if tasks.is_empty() {
             return;
         }
-        exec.threads.run(tasks.len(), |i, _| {
+        exec.threads.run(tasks.len(), |_, index| {
+            let task = tasks.claim(Worker { index, count });
+            let task = task.expect("as many claims as tasks");
             LinearScratch::of_thread(|scratch| {
                 // SAFETY: different tasks of one division.
-                unsafe { product.run_task(&tasks.get(i), scratch) };
+                unsafe { product.run_task(&task, scratch) };
             });
         });
     }

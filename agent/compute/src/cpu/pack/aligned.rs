@@ -108,6 +108,11 @@ impl AlignedBytes {
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: `len` initialised bytes, owned and borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
+    }
+
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         self.at.as_ptr()
     }

@@ -8,7 +8,7 @@ use crate::dtype::{ComputeDtype, WeightFormat};
 #[derive(Clone, Copy, Debug)]
 pub struct PackTarget {
     pub dtype: ComputeDtype,
-    /// The only one that may multiply it, where a form is this one's own.
+    /// The least that may multiply it, where a form is not for all.
     pub isa: Isa,
 }
 
@@ -16,7 +16,7 @@ pub struct PackTarget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bf16Form {
     Whole,
-    /// See [`compact`]; for [`Isa::Avx512Bf16`] alone.
+    /// See [`compact`]; for [`Isa::Avx512Bf16`] and what has it.
     Compact,
 }
 
@@ -33,7 +33,7 @@ impl PackTarget {
 
     /// Forms of bfloat16 to try, the least first; any weight takes the last.
     pub(super) fn bf16_forms(self) -> &'static [Bf16Form] {
-        if self.isa == Isa::Avx512Bf16 {
+        if self.isa >= Isa::Avx512Bf16 {
             &[Bf16Form::Compact, Bf16Form::Whole]
         } else {
             &[Bf16Form::Whole]

@@ -31,7 +31,9 @@ impl Isa {
             // SAFETY: this Isa is available; the kernel's needs by the caller.
             Self::Avx2 => unsafe { run_avx2(kernel) },
             // SAFETY: this Isa is available; the kernel's needs by the caller.
-            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 => unsafe { run_avx512(kernel) },
+            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => unsafe {
+                run_avx512(kernel)
+            },
         }
     }
 }

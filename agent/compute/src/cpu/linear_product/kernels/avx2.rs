@@ -3,7 +3,7 @@
 
 use super::epilogue::{self, BlockRow, OutTile};
 use super::formats::{self, Format, Instantiate};
-use super::{KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
+use super::{Heights, KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
 use crate::cpu::simd::avx2::Avx2;
 use crate::ops::Epilogue;
 
@@ -13,9 +13,6 @@ const WIDTH: usize = 2;
 struct Kernels;
 
 pub(super) static KERNELS: LinearKernels = LinearKernels {
-    tile_rows: &[1, 2, 4, 6],
-    direct_rows: 8,
-    direct_code_rows: 12,
     of: formats::kernels::<Kernels, Kernels>,
     quantize,
     epilogue,
@@ -37,9 +34,9 @@ unsafe fn tile<F: Format, const W: usize, const ROWS: usize>(
 /// # Safety
 /// As [`PanelKernel`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn panel<F: Format>(block: *const u8, k: usize, panel: *mut f32) {
+unsafe fn panel<F: Format>(block: *const u8, k: KTree, panel: *mut f32) {
     // SAFETY: by this function's contract.
-    unsafe { F::panel::<Avx2, WIDTH>(block, k, panel) }
+    unsafe { F::panel::<Avx2, WIDTH>(block, k.len, panel) }
 }
 
 /// # Safety
@@ -58,6 +55,10 @@ unsafe fn epilogue(epilogue: Epilogue, bias: Option<&BlockRow>, tile: &[BlockRow
 }
 
 impl Instantiate for Kernels {
+    const HEIGHTS: Heights = Heights(&[1, 2, 4, 6]);
+    const DIRECT_ROWS: usize = 8;
+    const DIRECT_CODE_ROWS: usize = 12;
+
     fn tile<F: Format>(rows: usize) -> TileKernel {
         match rows {
             1 => tile::<F, 4, 1>,

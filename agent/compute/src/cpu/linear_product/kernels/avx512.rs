@@ -2,7 +2,7 @@
 
 use super::epilogue::{self, BlockRow, OutTile};
 use super::formats::{self, Format, Instantiate};
-use super::{KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
+use super::{Heights, KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
 use crate::cpu::simd::avx512::Avx512;
 use crate::ops::Epilogue;
 use std::arch::x86_64::{
@@ -17,9 +17,6 @@ pub(super) const WIDTH: usize = 2;
 pub(super) struct Kernels;
 
 pub(super) const KERNELS: LinearKernels = LinearKernels {
-    tile_rows: &[1, 2, 3, 4, 6, 8, 10, 12],
-    direct_rows: 12,
-    direct_code_rows: 12,
     of: formats::kernels::<Kernels, Kernels>,
     quantize,
     epilogue,
@@ -41,9 +38,9 @@ unsafe fn tile<F: Format, const W: usize, const ROWS: usize>(
 /// # Safety
 /// As [`PanelKernel`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-unsafe fn panel<F: Format>(block: *const u8, k: usize, panel: *mut f32) {
+unsafe fn panel<F: Format>(block: *const u8, k: KTree, panel: *mut f32) {
     // SAFETY: by this function's contract.
-    unsafe { F::panel::<Avx512, WIDTH>(block, k, panel) }
+    unsafe { F::panel::<Avx512, WIDTH>(block, k.len, panel) }
 }
 
 /// # Safety
@@ -82,6 +79,10 @@ unsafe fn epilogue(epilogue: Epilogue, bias: Option<&BlockRow>, tile: &[BlockRow
 }
 
 impl Instantiate for Kernels {
+    const HEIGHTS: Heights = Heights(&[1, 2, 3, 4, 6, 8, 10, 12]);
+    const DIRECT_ROWS: usize = 12;
+    const DIRECT_CODE_ROWS: usize = 12;
+
     fn tile<F: Format>(rows: usize) -> TileKernel {
         match rows {
             1 => tile::<F, WIDTH, 1>,

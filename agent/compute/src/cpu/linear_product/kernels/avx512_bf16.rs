@@ -2,8 +2,10 @@
 //! to an f32 sum per instruction, which treats denormals as zero. Pairs go in ascending k, in one
 //! chain per output, so these results too are the same at every number of rows.
 
-mod weights;
+pub(super) mod weights;
 
+use super::avx512;
+use super::formats::Instantiate as _;
 use super::shares::{KTree, Share, TreeTiles};
 use super::{FormatKernels, Operand, TileKernel};
 use crate::cpu::pack::Bf16Form;
@@ -24,6 +26,8 @@ pub(crate) fn kernels(form: Bf16Form) -> FormatKernels {
     };
     FormatKernels {
         operand: Operand::Bf16Pairs,
+        heights: avx512::Kernels::HEIGHTS,
+        direct_rows: avx512::Kernels::DIRECT_ROWS,
         tile,
         panel_tile: tile_kernel::<Whole, 1>,
         panel,
@@ -75,7 +79,7 @@ unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
         }
         let to = pairs.start;
         for pair in pairs.rev() {
-            for (row, sums) in tiles.0[pair].iter().zip(&mut sums) {
+            for (row, sums) in tiles.tiles[pair].iter().zip(&mut sums) {
                 // SAFETY: a row of the tile has 32 f32.
                 unsafe {
                     sums[0] = _mm512_add_ps(_mm512_loadu_ps(row.as_ptr()), sums[0]);
@@ -83,7 +87,7 @@ unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
                 }
             }
         }
-        for (row, sums) in tiles.0[to].iter_mut().zip(sums) {
+        for (row, sums) in tiles.tiles[to].iter_mut().zip(sums) {
             // SAFETY: as above.
             unsafe {
                 _mm512_storeu_ps(row.as_mut_ptr(), sums[0]);
@@ -120,11 +124,11 @@ pub(crate) unsafe fn pair_up(values: &[f32], words: &mut [f32]) {
 /// # Safety
 /// As [`PanelKernel`](super::PanelKernel).
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-unsafe fn panel(block: *const u8, k: usize, panel: *mut f32) {
+unsafe fn panel(block: *const u8, k: KTree, panel: *mut f32) {
     // SAFETY: a packed block of rows of `k` values, and room for it whole.
     unsafe {
-        let mut weights = Compact::of_block(block, k);
-        for first in (0..k / 2).step_by(2) {
+        let mut weights = Compact::of_block(block, k.len);
+        for first in (0..k.len / 2).step_by(2) {
             let out = panel.cast::<u8>().add(first * WORDS);
             for (i, row) in weights.next(first).into_iter().enumerate() {
                 let out = out.add(i * WORDS);

@@ -2,7 +2,7 @@
 
 use super::avx512::{self, WIDTH};
 use super::formats::{self, Format, Instantiate};
-use super::{KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles};
+use super::{Heights, KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles};
 use crate::cpu::simd::avx512::Avx512;
 
 struct Kernels;
@@ -26,6 +26,10 @@ unsafe fn tile<F: Format, const W: usize, const ROWS: usize>(
 }
 
 impl Instantiate for Kernels {
+    const HEIGHTS: Heights = avx512::Kernels::HEIGHTS;
+    const DIRECT_ROWS: usize = avx512::Kernels::DIRECT_ROWS;
+    const DIRECT_CODE_ROWS: usize = avx512::Kernels::DIRECT_CODE_ROWS;
+
     fn tile<F: Format>(rows: usize) -> TileKernel {
         match rows {
             1 => tile::<F, WIDTH, 1>,

@@ -7,7 +7,7 @@ use super::quantized::{GROUP_LEN, GROUP_WORDS};
 use super::shares::{KTree, Share, TreeTiles};
 use super::sink::{CodeProduct, Panel, Product};
 use super::walk::{self, CodeWalk, Lanes, Walk};
-use super::{Operand, PanelKernel, TileKernel};
+use super::{Heights, Operand, PanelKernel, TileKernel};
 use crate::cpu::pack::BLOCK_LANES;
 use crate::cpu::simd::Codes;
 use crate::dtype::WeightFormat;
@@ -38,6 +38,11 @@ struct Integers<F>(PhantomData<F>);
 
 /// An instruction set's kernels of any format.
 pub(super) trait Instantiate {
+    const HEIGHTS: Heights;
+    /// Of floats, and of integers.
+    const DIRECT_ROWS: usize;
+    const DIRECT_CODE_ROWS: usize;
+
     fn tile<F: Format>(rows: usize) -> TileKernel;
     fn panel<F: Format>() -> PanelKernel;
 }
@@ -46,6 +51,9 @@ pub(super) trait Instantiate {
 pub(crate) struct FormatKernels {
     /// What the tiles multiply: f32 or integers.
     pub(crate) operand: Operand,
+    pub(crate) heights: Heights,
+    /// Up to this many rows it is quicker to expand weights in the product than ahead of it.
+    pub(crate) direct_rows: usize,
     /// Of packed blocks.
     pub(crate) tile: fn(rows: usize) -> TileKernel,
     /// Of panels.
@@ -76,6 +84,12 @@ pub(super) fn kernels<F: Instantiate, I: Instantiate>(format: WeightFormat) -> F
 fn of<I: Instantiate, F: Format>() -> FormatKernels {
     FormatKernels {
         operand: F::OPERAND,
+        heights: I::HEIGHTS,
+        direct_rows: if F::OPERAND == Operand::Quantized {
+            I::DIRECT_CODE_ROWS
+        } else {
+            I::DIRECT_ROWS
+        },
         tile: I::tile::<F>,
         panel_tile: I::tile::<F::Expanded>,
         panel: Some(I::panel::<F>()),
@@ -103,9 +117,9 @@ impl<F: Walk> Format for Floats<F> {
                         let mut product = Product::<V, W, ROWS>::new(x.add(ks.start * ROWS));
                         F::walk(lanes, ks, &mut product);
                         for pair in pairs.rev() {
-                            product.add(&tiles.0[pair], lanes.lane);
+                            product.add(&tiles.tiles[pair], lanes.lane);
                         }
-                        product.store(&mut tiles.0[to], lanes.lane);
+                        product.store(&mut tiles.tiles[to], lanes.lane);
                     }
                 }
             }
@@ -119,17 +133,17 @@ impl<F: Walk> Format for Floats<F> {
                     unsafe {
                         let mut product = Product::<V, W, ROWS>::new(x.add(part.start * ROWS));
                         if part.start > ks.start {
-                            product.load(&tiles.0[pairs.end], lanes.lane);
+                            product.load(&tiles.tiles[pairs.end], lanes.lane);
                         }
                         F::walk(lanes, part.clone(), &mut product);
                         let mut to = pairs.end;
                         if part.end == ks.end {
                             for pair in pairs.clone().rev() {
-                                product.add(&tiles.0[pair], lanes.lane);
+                                product.add(&tiles.tiles[pair], lanes.lane);
                             }
                             to = pairs.start;
                         }
-                        product.store(&mut tiles.0[to], lanes.lane);
+                        product.store(&mut tiles.tiles[to], lanes.lane);
                     }
                 }
             }
@@ -162,7 +176,7 @@ impl<F: CodeWalk> Format for Integers<F> {
         tiles: &mut TreeTiles,
     ) {
         for Share { ks, pairs } in k.shares() {
-            let sums = tiles.0[pairs.end][..ROWS].as_flattened_mut();
+            let sums = tiles.tiles[pairs.end][..ROWS].as_flattened_mut();
             sums.fill(0.0);
             let tile = sums.as_mut_ptr();
             for group in ks.start / GROUP_LEN..ks.end / GROUP_LEN {

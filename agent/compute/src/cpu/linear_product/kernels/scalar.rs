@@ -2,7 +2,7 @@
 
 use super::epilogue::{self, BlockRow, OutTile};
 use super::formats::{self, Format, Instantiate};
-use super::{KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
+use super::{Heights, KTree, LinearKernels, PanelKernel, TileKernel, TreeTiles, quantized};
 use crate::cpu::simd::scalar::Scalar;
 use crate::ops::Epilogue;
 
@@ -12,9 +12,6 @@ const WIDTH: usize = 1;
 struct Kernels;
 
 pub(super) static KERNELS: LinearKernels = LinearKernels {
-    tile_rows: &[1, 4],
-    direct_rows: 1,
-    direct_code_rows: 4,
     of: formats::kernels::<Kernels, Kernels>,
     quantize,
     epilogue,
@@ -34,9 +31,9 @@ unsafe fn tile<F: Format, const W: usize, const ROWS: usize>(
 
 /// # Safety
 /// As [`PanelKernel`].
-unsafe fn panel<F: Format>(block: *const u8, k: usize, panel: *mut f32) {
+unsafe fn panel<F: Format>(block: *const u8, k: KTree, panel: *mut f32) {
     // SAFETY: by this function's contract.
-    unsafe { F::panel::<Scalar, WIDTH>(block, k, panel) }
+    unsafe { F::panel::<Scalar, WIDTH>(block, k.len, panel) }
 }
 
 /// # Safety
@@ -53,6 +50,10 @@ unsafe fn epilogue(epilogue: Epilogue, bias: Option<&BlockRow>, tile: &[BlockRow
 }
 
 impl Instantiate for Kernels {
+    const HEIGHTS: Heights = Heights(&[1, 4]);
+    const DIRECT_ROWS: usize = 1;
+    const DIRECT_CODE_ROWS: usize = 4;
+
     fn tile<F: Format>(rows: usize) -> TileKernel {
         match rows {
             1 => tile::<F, WIDTH, 1>,

@@ -3,6 +3,7 @@
 use super::{MAX_TILE_ROWS, Tile};
 use crate::cpu::pack::BLOCK_LANES;
 use crate::cpu::simd::Simd;
+use crate::cpu::simd::tiles::Tiles;
 use std::ops::Range;
 
 /// All `len` of k in so many equal shares: a power of two, eight at most.
@@ -15,7 +16,11 @@ pub(crate) struct KTree {
 /// What a tree over eight shares needs: sums of four, of two and of one that wait, and the last share's. The first is the
 /// result.
 #[repr(align(64))]
-pub(crate) struct TreeTiles(pub(crate) [Tile; 4]);
+pub(crate) struct TreeTiles {
+    pub(super) tiles: [Tile; 4],
+    /// Where a kernel uses AMX.
+    pub(super) amx: Tiles,
+}
 
 /// A share, and where its sums go.
 ///
@@ -48,13 +53,16 @@ impl KTree {
 // === impl TreeTiles ===
 
 impl TreeTiles {
-    pub(crate) const fn new() -> Self {
-        Self([[[0.0; BLOCK_LANES]; MAX_TILE_ROWS]; 4])
+    pub(crate) fn new() -> Self {
+        Self {
+            tiles: [[[0.0; BLOCK_LANES]; MAX_TILE_ROWS]; 4],
+            amx: Tiles::default(),
+        }
     }
 
     /// The sums of all shares, once a kernel has run.
     pub(crate) fn result(&self) -> &Tile {
-        &self.0[0]
+        &self.tiles[0]
     }
 
     /// Adds the tiles of `pairs` and the one after them to the first.
@@ -64,7 +72,7 @@ impl TreeTiles {
     #[inline(always)]
     pub(super) unsafe fn add<V: Simd, const ROWS: usize>(&mut self, pairs: Range<usize>) {
         for left in pairs.rev() {
-            let [left, right] = &mut self.0[left..left + 2] else {
+            let [left, right] = &mut self.tiles[left..left + 2] else {
                 unreachable!("two tiles")
             };
             for (left, right) in left.iter_mut().zip(right).take(ROWS) {

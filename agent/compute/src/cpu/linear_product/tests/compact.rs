@@ -1,6 +1,6 @@
 //! Compact bfloat16 multiplies as whole bfloat16 does.
 
-use super::{assert_same_bits, mk_values, run};
+use super::{assert_same_bits, isas, mk_values, run};
 use crate::cpu::isa::Isa;
 use crate::cpu::pack::{Bf16Form, PackTarget, PackedLinear, serially};
 use crate::dtype::{ComputeDtype, WeightFormat};
@@ -58,9 +58,6 @@ fn compact_weights_give_the_bits_of_whole_ones() {
                     .iter()
                     .all(|form| *form == Some(Bf16Form::Whole))
             );
-            if !Isa::Avx512Bf16.is_available() {
-                continue;
-            }
             let epilogue = if compact.is_interleaved() {
                 Epilogue::SwiGlu
             } else {
@@ -68,9 +65,11 @@ fn compact_weights_give_the_bits_of_whole_ones() {
             };
             for rows in [1, 2, 3, 5, 8, 11, 12, 13, 40, 250] {
                 let x = mk_values(rows * k, &mut rng);
-                let product = |weight| run(weight, &x, rows, epilogue, Isa::Avx512Bf16, 2);
-                let what = format!("{n}×{k}, {rows} rows, {packing:?}");
-                assert_same_bits(&what, &product(&compact), &product(&whole));
+                for isa in isas().filter(|isa| *isa >= TARGET.isa) {
+                    let product = |weight| run(weight, &x, rows, epilogue, isa, 2);
+                    let what = format!("{n}×{k}, {rows} rows, {packing:?}, {isa:?}");
+                    assert_same_bits(&what, &product(&compact), &product(&whole));
+                }
             }
         }
     }

@@ -2,12 +2,14 @@
 
 use super::ahead::{Ahead, NextKeys};
 use super::keys::KeyPlaces;
+use super::op::Multiplies;
 use super::pairs::round_rows;
 use super::products::Products;
 use super::tile::Tile;
 use crate::cpu::simd::activation::soft_cap;
 use crate::cpu::simd::dispatch::Kernel;
 use crate::cpu::simd::sixteen::{LANES, Sixteen};
+use crate::cpu::simd::tiles::Tiles;
 use crate::ops::ATTN_BLOCK_LEN;
 use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
@@ -15,10 +17,11 @@ use std::ops::Range;
 /// Memory that a block needs, aligned to vectors.
 #[derive(Default)]
 pub(super) struct BlockScratch {
-    /// `[rows][key dim]` of a tile, scaled, as pairs where the op is in pairs.
+    /// `[rows][key dim]` of a tile, scaled, as pairs where the op multiplies those.
     queries: Vec<Line>,
     lines: Vec<Line>,
     depths: Vec<Range<usize>>,
+    tiles: Tiles,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -35,6 +38,7 @@ struct Parts<'a> {
     weights: &'a mut [f32],
     queries: &'a [f32],
     depths: &'a mut Vec<Range<usize>>,
+    tiles: &'a mut Tiles,
 }
 
 // === impl BlockScratch ===
@@ -50,10 +54,15 @@ impl BlockScratch {
         // SAFETY: the caller's; the op writes only its output.
         unsafe {
             load_queries(tile, queries);
-            if tile.op.in_pairs {
+            if tile.op.multiplies != Multiplies::Floats {
                 round_rows(queries, key_dim);
             }
         }
+    }
+
+    /// After a tile's blocks.
+    pub(super) fn end(&mut self) {
+        self.tiles = Tiles::default();
     }
 
     fn parts(&mut self, rows: usize, key_dim: usize, value_dim: usize) -> Parts<'_> {
@@ -61,6 +70,7 @@ impl BlockScratch {
             queries,
             lines,
             depths,
+            tiles,
         } = self;
         let sizes = [
             ATTN_BLOCK_LEN * key_dim,
@@ -76,6 +86,7 @@ impl BlockScratch {
             weights: &mut floats[..sizes[2]],
             queries: bytemuck::cast_slice(queries),
             depths,
+            tiles,
         }
     }
 }
@@ -143,6 +154,7 @@ impl AttendBlock<'_> {
             weights,
             queries,
             depths,
+            tiles,
         } = scratch.parts(rows, key_dim, value_dim);
 
         let Range {
@@ -157,10 +169,10 @@ impl AttendBlock<'_> {
                 places,
                 ahead,
             };
-            if tile.op.in_pairs {
-                products.score_pairs(queries, keys, depths, weights);
-            } else {
-                products.score::<V>(queries, keys, depths, weights);
+            match tile.op.multiplies {
+                Multiplies::Floats => products.score::<V>(queries, keys, depths, weights),
+                Multiplies::Pairs => products.score_pairs(queries, keys, depths, weights),
+                Multiplies::Tiles => products.score_tiles(queries, keys, tiles, weights),
             }
             depths.clear();
             for row in first..last {
@@ -172,10 +184,12 @@ impl AttendBlock<'_> {
                 (maxima[row], sums[row]) = exp_row::<V>(scores, &visible);
                 depths.push(visible);
             }
-            if tile.op.in_pairs {
-                products.weigh_pairs(weights, depths, widened, values_out);
-            } else {
-                products.weigh::<V>(weights, depths, widened, values_out);
+            match tile.op.multiplies {
+                Multiplies::Floats => products.weigh::<V>(weights, depths, widened, values_out),
+                Multiplies::Pairs => products.weigh_pairs(weights, depths, widened, values_out),
+                Multiplies::Tiles => {
+                    products.weigh_tiles(weights, depths, widened, tiles, values_out);
+                }
             }
         }
     }

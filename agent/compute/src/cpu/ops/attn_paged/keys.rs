@@ -55,6 +55,11 @@ impl KeyPlaces {
         self.at[key]
     }
 
+    /// Those of the block that are read.
+    pub(super) fn read(&self) -> Range<usize> {
+        self.keys.clone()
+    }
+
     /// Keys of the block, in whole vectors, the last of which is read.
     pub(super) fn vectors(&self) -> usize {
         self.keys.end.div_ceil(LANES)

@@ -25,10 +25,20 @@ pub(super) struct Attention {
     /// Elements from a key to its value.
     pub(super) to_value: usize,
     pub(super) gate: Option<Gate>,
-    /// Whether products are of bfloat16 (see [`super::pairs`]).
-    pub(super) in_pairs: bool,
+    pub(super) multiplies: Multiplies,
     /// Rows of `group · num_kv_heads · value_dim`.
     pub(super) out: Dst<f32>,
+}
+
+/// What products are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Multiplies {
+    /// f32.
+    Floats,
+    /// bfloat16 (see [`super::pairs`]).
+    Pairs,
+    /// bfloat16, on AMX's tiles.
+    Tiles,
 }
 
 /// Rows that results are multiplied by, as sigmoids.

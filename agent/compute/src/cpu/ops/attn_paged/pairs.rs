@@ -1,11 +1,13 @@
-//! A block's products in bfloat16, by `vdpbf16ps`: where activations, keys and values are that, and the processor has it.
+//! A block's products in bfloat16, by `vdpbf16ps` or on AMX's [`tiles`]: where activations, keys and values are that, and
+//! the processor has it.
 //!
-//! Queries and weights are rounded, as a linear's activations are; sums and weights' own sum stay f32. Each element is one
+//! Queries and weights are rounded, as a linear's activations are; sums and weights' own sum stay f32. Of `vdpbf16ps` each element is one
 //! chain over ascending pairs of dimensions or of keys, the same beside any other rows. A key that a row does not see is 0 in
 //! its pair. Many rows take keys turned and values paired in memory, a few have it done in registers, to the same bits.
 
 mod few;
 mod product;
+mod tiles;
 
 use super::ahead::Ahead;
 use super::products::{FEW_ROWS, Products};
@@ -24,7 +26,7 @@ impl<A: Ahead> Products<'_, A> {
     /// Writes `scores[row][key]` for the keys that are read. `queries` are pairs; `turned` is memory for keys.
     ///
     /// # Safety
-    /// On the queue, where the op is in pairs; slices have all rows of the tile, and `turned` a block of keys.
+    /// On the queue, where the op multiplies pairs, or tiles; slices have all rows of the tile, and `turned` a block of keys.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
     pub(super) unsafe fn score_pairs(
         &self,

@@ -9,10 +9,10 @@ use std::arch::x86_64::{
 };
 
 /// A row of pairs: of 32 outputs, two k each.
-pub(super) type PairRow = [__m512i; 2];
+pub(in super::super) type PairRow = [__m512i; 2];
 
 /// A block from which `N` rows of pairs come at a time.
-pub(super) trait Weights<const N: usize> {
+pub(in super::super) trait Weights<const N: usize> {
     /// # Safety
     /// A packed block of this form, of rows of `k` values, that outlives this. AVX-512 BW is there.
     unsafe fn of_block(block: *const u8, k: usize) -> Self;
@@ -24,10 +24,10 @@ pub(super) trait Weights<const N: usize> {
     unsafe fn next(&mut self, first: usize) -> [PairRow; N];
 }
 
-pub(super) struct Whole(*const u8);
+pub(in super::super) struct Whole(*const u8);
 
 /// See [`compact`].
-pub(super) struct Compact {
+pub(in super::super) struct Compact {
     steps: *const u8,
     high_bytes: __m512i,
     /// Those to come.

@@ -187,7 +187,7 @@ impl<B: PairRows> Product<B> {
 }
 
 /// The halves of a pair that a range has.
-fn seen(pair: usize, range: &Range<usize>) -> i32 {
+pub(super) fn seen(pair: usize, range: &Range<usize>) -> i32 {
     let low = if range.contains(&(2 * pair)) { LOW } else { 0 };
     let high = if range.contains(&(2 * pair + 1)) {
         !LOW

@@ -17,15 +17,14 @@
     reason = "sizes and rates for people"
 )]
 
+mod peaks;
+
 use pd_compute::cpu::Isa;
 use pd_compute::cpu::linear_product::{LinearProduct, LinearScratch, SharedOut};
 use pd_compute::cpu::pack::{PackTarget, PackedLinear, serially};
 use pd_compute::dtype::ComputeDtype;
 use pd_compute::{Epilogue, Packing, WeightFormat, WeightSource};
-use std::arch::x86_64::{
-    __m256, __m512, __m512bh, __m512i, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps,
-    _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_set1_epi32, _mm512_set1_ps,
-};
+use peaks::{DOTS, peak_gflops, peak_of_dots};
 use std::hint::black_box;
 
 /// Weights larger than the caches of the machines we know.
@@ -88,109 +87,6 @@ fn best(threads: usize, runs: usize, work: impl Fn(usize) + Sync) -> f64 {
         })
     };
     (0..runs).map(|_| run()).fold(f64::INFINITY, f64::min)
-}
-
-/// # Safety
-/// The processor has AVX-512 F.
-#[target_feature(enable = "avx512f")]
-unsafe fn fma_avx512(steps: usize) {
-    let x = _mm512_set1_ps(black_box(1.0e-9));
-    let mut sums: [__m512; 24] = [x; 24];
-    for _ in 0..steps {
-        for sum in &mut sums {
-            *sum = _mm512_fmadd_ps(x, x, *sum);
-        }
-    }
-    black_box(sums);
-}
-
-/// # Safety
-/// The processor has AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn fma_avx2(steps: usize) {
-    let x = _mm256_set1_ps(black_box(1.0e-9));
-    let mut sums: [__m256; 12] = [x; 12];
-    for _ in 0..steps {
-        for sum in &mut sums {
-            *sum = _mm256_fmadd_ps(x, x, *sum);
-        }
-    }
-    black_box(sums);
-}
-
-/// # Safety
-/// The processor has AVX512-BF16.
-#[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn dot_bf16(steps: usize) {
-    // SAFETY: as many bits.
-    let x: __m512bh = unsafe { std::mem::transmute(_mm512_set1_epi32(black_box(0x2c2c_2c2c))) };
-    let mut sums: [__m512; 24] = [_mm512_set1_ps(0.0); 24];
-    for _ in 0..steps {
-        for sum in &mut sums {
-            *sum = _mm512_dpbf16_ps(*sum, x, x);
-        }
-    }
-    black_box(sums);
-}
-
-/// # Safety
-/// The processor has AVX512-VNNI.
-#[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn dot_i16(steps: usize) {
-    let x = _mm512_set1_epi32(black_box(0x0001_0001));
-    let mut sums: [__m512i; 24] = [x; 24];
-    for _ in 0..steps {
-        for sum in &mut sums {
-            *sum = _mm512_dpwssd_epi32(*sum, x, x);
-        }
-    }
-    black_box(sums);
-}
-
-/// A loop of products of pairs, and what it needs.
-struct Dot {
-    name: &'static str,
-    isa: Isa,
-    run: unsafe fn(usize),
-}
-
-const DOTS: [Dot; 2] = [
-    Dot {
-        name: "bf16 dot products",
-        isa: Isa::Avx512Bf16,
-        run: dot_bf16,
-    },
-    Dot {
-        name: "i16 dot products",
-        isa: Isa::Avx512Vnni,
-        run: dot_i16,
-    },
-];
-
-const STEPS: usize = 1_000_000;
-
-fn peak_of_dots(dot: &Dot, threads: usize) -> f64 {
-    // SAFETY: the instruction set was found.
-    let seconds = best(threads, 10, |_| unsafe { (dot.run)(STEPS) });
-    (24 * 32 * 2 * STEPS * threads) as f64 / seconds / 1e9
-}
-
-fn peak_gflops(isa: Isa, threads: usize) -> f64 {
-    let flops_per_step = match isa {
-        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => 24 * 16 * 2,
-        Isa::Avx2 => 12 * 8 * 2,
-        Isa::Scalar => return f64::NAN,
-    };
-    let seconds = best(threads, 10, |_| {
-        if isa == Isa::Avx2 {
-            // SAFETY: the instruction set was found.
-            unsafe { fma_avx2(STEPS) };
-        } else {
-            // SAFETY: the instruction set was found.
-            unsafe { fma_avx512(STEPS) };
-        }
-    });
-    (flops_per_step * STEPS * threads) as f64 / seconds / 1e9
 }
 
 /// Of a packed weight's memory, so on the same pages.
@@ -380,15 +276,24 @@ fn main() {
             );
         }
     }
-    if detected == Isa::Avx512Bf16 && wanted.format("vdpbf16ps") {
-        let format = WeightFormat::BF16;
-        let dtype = ComputeDtype::BF16;
-        for (name, isa) in [("vdpbf16ps", Isa::Scalar), ("compact", detected)] {
+    for (isa, whole, compact) in [
+        (Isa::Avx512Bf16, "vdpbf16ps", "compact"),
+        (Isa::Amx, "tdpbf16ps", "compact"),
+    ] {
+        if isa > detected || !wanted.format(whole) {
+            continue;
+        }
+        let (format, dtype) = (WeightFormat::BF16, ComputeDtype::BF16);
+        for (name, packed_for) in [(whole, Isa::Scalar), (compact, isa)] {
+            let target = PackTarget {
+                dtype,
+                isa: packed_for,
+            };
             let bench_of = Bench {
                 name,
                 format,
-                target: PackTarget { dtype, isa },
-                isa: detected,
+                target,
+                isa,
             };
             bench(&bench_of, &wanted, threads);
         }
