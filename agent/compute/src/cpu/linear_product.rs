@@ -60,11 +60,12 @@ pub struct SharedOut<'a> {
     owner: PhantomData<&'a mut [f32]>,
 }
 
-/// What a thread keeps between tasks: arranged activations and an expanded block.
+/// What a thread keeps between tasks: arranged activations, an expanded block, and sums of a tile.
 #[derive(Debug)]
 pub struct LinearScratch {
     activations: Activations,
     panel: AlignedBytes,
+    sums: Box<TreeTiles>,
 }
 
 // SAFETY: `run_task`, which writes, asks its callers for disjoint tasks.
@@ -114,6 +115,7 @@ impl LinearScratch {
         Self {
             activations: Activations::new(),
             panel,
+            sums: Box::default(),
         }
     }
 
@@ -237,7 +239,6 @@ impl LinearProduct<'_> {
         let rows = scratch.activations.rows();
         let panel = panel.filter(|_| rows.len() > direct_rows);
         let tile_kernel = if panel.is_some() { panel_tile } else { tile };
-        let mut tiles = TreeTiles::new();
         let last = blocks.end - 1;
         for block in blocks {
             let mut weights = self.weight.block(segment, block).as_ptr();
@@ -256,11 +257,12 @@ impl LinearProduct<'_> {
                 // SAFETY: a packed block or a panel, activations arranged for this height, shares that the weight
                 // was packed for, and the instruction set was checked; as this function.
                 unsafe {
-                    tile_kernel(tile.height)(weights, tree, tile.x, &mut tiles);
-                    self.finish(segment, block, &tile, tiles.result());
+                    tile_kernel(tile.height)(weights, tree, tile.x, &mut scratch.sums);
+                    self.finish(segment, block, &tile, scratch.sums.result());
                 }
             }
         }
+        scratch.sums.end();
     }
 
     /// Applies the epilogue to a finished tile.

@@ -22,12 +22,12 @@ use std::ops::Range;
 pub(crate) const STEP_PAIRS: usize = 16;
 /// Bytes of thirty-two outputs' weights in a step.
 const STEP: usize = STEP_PAIRS * WORDS;
-/// Rows of pairs that are made whole at a time: a sixth of a level-1 cache.
-const PART: usize = 4 * STEP_PAIRS;
+/// Steps that are made whole by turns: while one is written, the one before it is multiplied.
+const PARTS: usize = 4;
 
 /// Weights that are made whole.
 #[repr(align(64))]
-struct Part(MaybeUninit<[u8; PART * WORDS]>);
+struct Part(MaybeUninit<[u8; PARTS * STEP]>);
 
 pub(crate) fn kernels(form: Bf16Form) -> FormatKernels {
     let (tile, panel) = match form {
@@ -121,11 +121,18 @@ unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
         for Share { ks, pairs } in k.shares() {
             clear::<ROWS>();
             let end = ks.end.div_ceil(2);
-            for first in (ks.start / 2..end).step_by(PART) {
-                let steps = expand(&mut weights, first..end.min(first + PART), part);
-                multiply::<ROWS>(x, part, steps);
-                x = x.add(steps * ROWS * TILE_ROW);
+            let mut ready: *const u8 = part;
+            for (i, first) in (ks.start / 2..end).step_by(STEP_PAIRS).enumerate() {
+                let next = part.add(i % PARTS * STEP);
+                expand(&mut weights, first..end.min(first + STEP_PAIRS), next);
+                if i > 0 {
+                    multiply::<ROWS>(x, ready, 1);
+                    x = x.add(ROWS * TILE_ROW);
+                }
+                ready = next;
             }
+            multiply::<ROWS>(x, ready, 1);
+            x = x.add(ROWS * TILE_ROW);
             store::<ROWS>(tiles, pairs);
         }
     }

@@ -15,6 +15,7 @@ pub(crate) struct KTree {
 
 /// What a tree over eight shares needs: sums of four, of two and of one that wait, and the last share's. The first is the
 /// result.
+#[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct TreeTiles {
     pub(super) tiles: [Tile; 4],
@@ -52,12 +53,19 @@ impl KTree {
 
 // === impl TreeTiles ===
 
-impl TreeTiles {
-    pub(crate) fn new() -> Self {
+impl Default for TreeTiles {
+    fn default() -> Self {
         Self {
             tiles: [[[0.0; BLOCK_LANES]; MAX_TILE_ROWS]; 4],
             amx: Tiles::default(),
         }
+    }
+}
+
+impl TreeTiles {
+    /// After the tiles of a segment.
+    pub(crate) fn end(&mut self) {
+        self.amx = Tiles::default();
     }
 
     /// The sums of all shares, once a kernel has run.
