@@ -104,7 +104,7 @@ def main():
     peaks = subprocess.run([args.peaks, str(threads), "none"], check=True, capture_output=True, text=True).stdout
     peaks = {name: float(peak) for name, peak in re.findall(r"(.+): peak (\d+) GF/s", peaks)}
     multiply_adds = max(peak for name, peak in peaks.items() if "dot" not in name)
-    loops = {"pdserve BF16": ["bf16 tile products", "bf16 dot products"], "pdserve Q4_1": ["i16 dot products"]}
+    loops = {"pdserve BF16": ["bf16 dot products on tiles", "bf16 dot products"], "pdserve Q4_1": ["i16 dot products"]}
     loops = {name: next((loop for loop in quickest if loop in peaks), "multiply-adds") for name, quickest in loops.items()}
     peaks["multiply-adds"] = multiply_adds
 

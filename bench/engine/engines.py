@@ -26,11 +26,15 @@ class Server:
         started = time.perf_counter()
         self.log = f"{logs}/{name.replace(' ', '-')}.log"
         with open(self.log, "w") as log:
+            # Nothing else would end it, were it stopped while this process crashes.
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, env={**os.environ, **(env or {})})
+                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                stdout=log, stderr=log, start_new_session=True, env={**os.environ, **(env or {})})
         try:
             while not self.healthy():
-                if self.process.poll() is not None or time.perf_counter() - started > start_limit_s:
+                if self.process.poll() is not None:
+                    sys.exit(f"{name} ended with {self.process.returncode} before it was healthy; see {self.log}")
+                if time.perf_counter() - started > start_limit_s:
                     sys.exit(f"{name} did not become healthy in {start_limit_s} s; see {self.log}")
                 time.sleep(0.002)
         except BaseException:

@@ -107,7 +107,7 @@ pub(crate) struct Dot {
 
 pub(crate) const DOTS: [Dot; 3] = [
     Dot {
-        name: "bf16 tile products",
+        name: "bf16 dot products on tiles",
         isa: Isa::Amx,
         run: tiles_bf16,
         flops_per_step: 4 * 16 * 16 * 32 * 2,
