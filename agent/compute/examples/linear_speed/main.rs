@@ -276,15 +276,12 @@ fn main() {
             );
         }
     }
-    for (isa, whole, compact) in [
-        (Isa::Avx512Bf16, "vdpbf16ps", "compact"),
-        (Isa::Amx, "tdpbf16ps", "compact"),
-    ] {
+    for (isa, whole) in [(Isa::Avx512Bf16, "vdpbf16ps"), (Isa::Amx, "tdpbf16ps")] {
         if isa > detected || !wanted.format(whole) {
             continue;
         }
         let (format, dtype) = (WeightFormat::BF16, ComputeDtype::BF16);
-        for (name, packed_for) in [(whole, Isa::Scalar), (compact, isa)] {
+        for (name, packed_for) in [(whole, Isa::Scalar), ("compact", isa)] {
             let target = PackTarget {
                 dtype,
                 isa: packed_for,

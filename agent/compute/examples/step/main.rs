@@ -1,7 +1,7 @@
 //! Times the ops of a SmolLM2-135M-shaped forward step on the CPU backend, with made-up weights and keys: each op by
 //! itself, the whole step, and what it costs to enqueue. Best of several rounds.
 //!
-//! `cargo run --release -p pd-compute --example step -- [threads] [isa] [Q4_1 or BF16]`
+//! `cargo run --release -p pd-compute --example step -- [threads] [isa] [Q4_1 or BF16] [part of a name]`
 
 #![allow(clippy::print_stdout, reason = "a program whose output is its result")]
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]

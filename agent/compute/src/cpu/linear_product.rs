@@ -240,6 +240,7 @@ impl LinearProduct<'_> {
         let panel = panel.filter(|_| rows.len() > direct_rows);
         let tile_kernel = if panel.is_some() { panel_tile } else { tile };
         let last = blocks.end - 1;
+        scratch.sums.release();
         for block in blocks {
             let mut weights = self.weight.block(segment, block).as_ptr();
             let mut ahead = None;
@@ -262,7 +263,7 @@ impl LinearProduct<'_> {
                 }
             }
         }
-        scratch.sums.end();
+        scratch.sums.release();
     }
 
     /// Applies the epilogue to a finished tile.

@@ -31,7 +31,7 @@ pub(crate) use formats::FormatKernels;
 use quantized::QuantizeKernel;
 use shares::{KTree, TreeTiles};
 
-/// Rows of the largest register tile.
+/// Rows of the largest tile.
 pub(crate) const MAX_TILE_ROWS: usize = 32;
 
 /// `[row][lane]`.

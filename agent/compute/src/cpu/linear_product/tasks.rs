@@ -103,7 +103,7 @@ impl LinearTasks {
     /// A task that no one has claimed, of the rows that the worker had before if there is one: it has their activations
     /// arranged. Workers begin with rows far apart.
     pub fn claim(&self, worker: Worker) -> Option<LinearTask> {
-        let first = share(self.row_parts, worker.index % worker.count, worker.count).start;
+        let first = share(self.row_parts, worker.index, worker.count).start;
         (0..self.row_parts)
             .map(|i| (first + i) % self.row_parts)
             .find_map(|part| {

@@ -87,63 +87,61 @@ pub(crate) unsafe fn product<const COLUMN_TILES: usize>(
     steps: usize,
 ) {
     const { assert!(COLUMN_TILES == 1 || COLUMN_TILES == 4) };
+    macro_rules! product_by {
+        ($($line:literal)*) => {
+            asm!(
+                $($line,)*
+                a = inout(reg) a.at => _,
+                b = inout(reg) b.at => _,
+                c = in(reg) c.at,
+                steps = inout(reg) steps => _,
+                a_row = in(reg) a.stride,
+                b_row = in(reg) b.stride,
+                c_row = in(reg) c.stride,
+                b_step = in(reg) b.stride * TILE_ROWS,
+                options(nostack),
+            )
+        };
+    }
     // SAFETY: by the contract. Compiled code has nothing in tiles.
     unsafe {
         if COLUMN_TILES == 1 {
-            asm!(
-                "tilezero tmm0",
-                "2:",
-                "tileloadd tmm4, [{a} + {a_row}]",
-                "tileloadd tmm6, [{b} + {b_row}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "add {a}, 64",
-                "add {b}, {b_step}",
-                "dec {steps}",
-                "jnz 2b",
-                "tilestored [{c} + {c_row}], tmm0",
-                a = inout(reg) a.at => _,
-                b = inout(reg) b.at => _,
-                c = in(reg) c.at,
-                steps = inout(reg) steps => _,
-                a_row = in(reg) a.stride,
-                b_row = in(reg) b.stride,
-                c_row = in(reg) c.stride,
-                b_step = in(reg) b.stride * TILE_ROWS,
-                options(nostack),
+            product_by!(
+                "tilezero tmm0"
+                "2:"
+                "tileloadd tmm4, [{a} + {a_row}]"
+                "tileloadd tmm6, [{b} + {b_row}]"
+                "tdpbf16ps tmm0, tmm4, tmm6"
+                "add {a}, 64"
+                "add {b}, {b_step}"
+                "dec {steps}"
+                "jnz 2b"
+                "tilestored [{c} + {c_row}], tmm0"
             );
         } else {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                "2:",
-                "tileloadd tmm4, [{a} + {a_row}]",
-                "tileloadd tmm6, [{b} + {b_row}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{b} + {b_row} + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm6, [{b} + {b_row} + 128]",
-                "tdpbf16ps tmm2, tmm4, tmm6",
-                "tileloadd tmm7, [{b} + {b_row} + 192]",
-                "tdpbf16ps tmm3, tmm4, tmm7",
-                "add {a}, 64",
-                "add {b}, {b_step}",
-                "dec {steps}",
-                "jnz 2b",
-                "tilestored [{c} + {c_row}], tmm0",
-                "tilestored [{c} + {c_row} + 64], tmm1",
-                "tilestored [{c} + {c_row} + 128], tmm2",
-                "tilestored [{c} + {c_row} + 192], tmm3",
-                a = inout(reg) a.at => _,
-                b = inout(reg) b.at => _,
-                c = in(reg) c.at,
-                steps = inout(reg) steps => _,
-                a_row = in(reg) a.stride,
-                b_row = in(reg) b.stride,
-                c_row = in(reg) c.stride,
-                b_step = in(reg) b.stride * TILE_ROWS,
-                options(nostack),
+            product_by!(
+                "tilezero tmm0"
+                "tilezero tmm1"
+                "tilezero tmm2"
+                "tilezero tmm3"
+                "2:"
+                "tileloadd tmm4, [{a} + {a_row}]"
+                "tileloadd tmm6, [{b} + {b_row}]"
+                "tdpbf16ps tmm0, tmm4, tmm6"
+                "tileloadd tmm7, [{b} + {b_row} + 64]"
+                "tdpbf16ps tmm1, tmm4, tmm7"
+                "tileloadd tmm6, [{b} + {b_row} + 128]"
+                "tdpbf16ps tmm2, tmm4, tmm6"
+                "tileloadd tmm7, [{b} + {b_row} + 192]"
+                "tdpbf16ps tmm3, tmm4, tmm7"
+                "add {a}, 64"
+                "add {b}, {b_step}"
+                "dec {steps}"
+                "jnz 2b"
+                "tilestored [{c} + {c_row}], tmm0"
+                "tilestored [{c} + {c_row} + 64], tmm1"
+                "tilestored [{c} + {c_row} + 128], tmm2"
+                "tilestored [{c} + {c_row} + 192], tmm3"
             );
         }
     }

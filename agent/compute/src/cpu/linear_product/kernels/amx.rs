@@ -226,40 +226,13 @@ unsafe fn clear<const ROWS: usize>() {
 /// The tiles have shapes for `ROWS`; there are so many steps of activations and of whole weights, at least one.
 #[inline]
 unsafe fn multiply<const ROWS: usize>(x: *const u8, weights: *const u8, steps: usize) {
-    // SAFETY: by the contract.
-    unsafe {
-        if ROWS > TILE_ROWS {
+    macro_rules! multiply_by {
+        ($($line:literal)*) => {
             asm!(
                 "2:",
-                "tileloadd tmm6, [{w} + {w_row}]",
-                "tileloadd tmm7, [{w} + {w_row} + 64]",
-                "tileloadd tmm4, [{x} + {x_row}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tdpbf16ps tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{x} + {x_row} + 1024]",
-                "tdpbf16ps tmm2, tmm5, tmm6",
-                "tdpbf16ps tmm3, tmm5, tmm7",
-                "add {x}, 2048",
-                "add {w}, 2048",
-                "dec {steps}",
-                "jnz 2b",
-                x = inout(reg) x => _,
-                w = inout(reg) weights => _,
-                steps = inout(reg) steps => _,
-                x_row = in(reg) TILE_ROW,
-                w_row = in(reg) WORDS,
-                options(nostack, readonly),
-            );
-        } else {
-            asm!(
-                "2:",
-                "tileloadd tmm4, [{x} + {x_row}]",
-                "tileloadd tmm6, [{w} + {w_row}]",
-                "tdpbf16ps tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{w} + {w_row} + 64]",
-                "tdpbf16ps tmm1, tmm4, tmm7",
+                $($line,)*
                 "add {x}, {x_step}",
-                "add {w}, 2048",
+                "add {w}, {w_step}",
                 "dec {steps}",
                 "jnz 2b",
                 x = inout(reg) x => _,
@@ -268,7 +241,31 @@ unsafe fn multiply<const ROWS: usize>(x: *const u8, weights: *const u8, steps: u
                 x_row = in(reg) TILE_ROW,
                 w_row = in(reg) WORDS,
                 x_step = const ROWS * TILE_ROW,
+                w_step = const STEP,
                 options(nostack, readonly),
+            )
+        };
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        if ROWS > TILE_ROWS {
+            multiply_by!(
+                "tileloadd tmm6, [{w} + {w_row}]"
+                "tileloadd tmm7, [{w} + {w_row} + 64]"
+                "tileloadd tmm4, [{x} + {x_row}]"
+                "tdpbf16ps tmm0, tmm4, tmm6"
+                "tdpbf16ps tmm1, tmm4, tmm7"
+                "tileloadd tmm5, [{x} + {x_row} + 1024]"
+                "tdpbf16ps tmm2, tmm5, tmm6"
+                "tdpbf16ps tmm3, tmm5, tmm7"
+            );
+        } else {
+            multiply_by!(
+                "tileloadd tmm4, [{x} + {x_row}]"
+                "tileloadd tmm6, [{w} + {w_row}]"
+                "tdpbf16ps tmm0, tmm4, tmm6"
+                "tileloadd tmm7, [{w} + {w_row} + 64]"
+                "tdpbf16ps tmm1, tmm4, tmm7"
             );
         }
     }
@@ -281,7 +278,7 @@ unsafe fn multiply<const ROWS: usize>(x: *const u8, weights: *const u8, steps: u
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 #[inline]
 unsafe fn store<const ROWS: usize>(tiles: &mut TreeTiles, pairs: Range<usize>) {
-    let to: *mut u8 = tiles.tiles[pairs.end].as_mut_ptr().cast();
+    let to: *mut u8 = tiles.sums[pairs.end].as_mut_ptr().cast();
     // SAFETY: a tile in memory has `ROWS` rows of thirty-two f32; the rest by the contract.
     unsafe {
         asm!(

@@ -79,7 +79,7 @@ unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
         }
         let to = pairs.start;
         for pair in pairs.rev() {
-            for (row, sums) in tiles.tiles[pair].iter().zip(&mut sums) {
+            for (row, sums) in tiles.sums[pair].iter().zip(&mut sums) {
                 // SAFETY: a row of the tile has 32 f32.
                 unsafe {
                     sums[0] = _mm512_add_ps(_mm512_loadu_ps(row.as_ptr()), sums[0]);
@@ -87,7 +87,7 @@ unsafe fn tile<W: Weights<N>, const N: usize, const ROWS: usize>(
                 }
             }
         }
-        for (row, sums) in tiles.tiles[to].iter_mut().zip(sums) {
+        for (row, sums) in tiles.sums[to].iter_mut().zip(sums) {
             // SAFETY: as above.
             unsafe {
                 _mm512_storeu_ps(row.as_mut_ptr(), sums[0]);

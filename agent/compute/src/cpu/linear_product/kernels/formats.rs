@@ -117,9 +117,9 @@ impl<F: Walk> Format for Floats<F> {
                         let mut product = Product::<V, W, ROWS>::new(x.add(ks.start * ROWS));
                         F::walk(lanes, ks, &mut product);
                         for pair in pairs.rev() {
-                            product.add(&tiles.tiles[pair], lanes.lane);
+                            product.add(&tiles.sums[pair], lanes.lane);
                         }
-                        product.store(&mut tiles.tiles[to], lanes.lane);
+                        product.store(&mut tiles.sums[to], lanes.lane);
                     }
                 }
             }
@@ -133,17 +133,17 @@ impl<F: Walk> Format for Floats<F> {
                     unsafe {
                         let mut product = Product::<V, W, ROWS>::new(x.add(part.start * ROWS));
                         if part.start > ks.start {
-                            product.load(&tiles.tiles[pairs.end], lanes.lane);
+                            product.load(&tiles.sums[pairs.end], lanes.lane);
                         }
                         F::walk(lanes, part.clone(), &mut product);
                         let mut to = pairs.end;
                         if part.end == ks.end {
                             for pair in pairs.clone().rev() {
-                                product.add(&tiles.tiles[pair], lanes.lane);
+                                product.add(&tiles.sums[pair], lanes.lane);
                             }
                             to = pairs.start;
                         }
-                        product.store(&mut tiles.tiles[to], lanes.lane);
+                        product.store(&mut tiles.sums[to], lanes.lane);
                     }
                 }
             }
@@ -176,7 +176,7 @@ impl<F: CodeWalk> Format for Integers<F> {
         tiles: &mut TreeTiles,
     ) {
         for Share { ks, pairs } in k.shares() {
-            let sums = tiles.tiles[pairs.end][..ROWS].as_flattened_mut();
+            let sums = tiles.sums[pairs.end][..ROWS].as_flattened_mut();
             sums.fill(0.0);
             let tile = sums.as_mut_ptr();
             for group in ks.start / GROUP_LEN..ks.end / GROUP_LEN {

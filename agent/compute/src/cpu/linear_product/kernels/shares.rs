@@ -18,7 +18,7 @@ pub(crate) struct KTree {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct TreeTiles {
-    pub(super) tiles: [Tile; 4],
+    pub(super) sums: [Tile; 4],
     /// Where a kernel uses AMX.
     pub(super) amx: Tiles,
 }
@@ -56,21 +56,21 @@ impl KTree {
 impl Default for TreeTiles {
     fn default() -> Self {
         Self {
-            tiles: [[[0.0; BLOCK_LANES]; MAX_TILE_ROWS]; 4],
+            sums: [[[0.0; BLOCK_LANES]; MAX_TILE_ROWS]; 4],
             amx: Tiles::default(),
         }
     }
 }
 
 impl TreeTiles {
-    /// After the tiles of a segment.
-    pub(crate) fn end(&mut self) {
+    /// Before the tiles of a segment, since a panic may have left some, and behind them.
+    pub(crate) fn release(&mut self) {
         self.amx = Tiles::default();
     }
 
     /// The sums of all shares, once a kernel has run.
     pub(crate) fn result(&self) -> &Tile {
-        &self.tiles[0]
+        &self.sums[0]
     }
 
     /// Adds the tiles of `pairs` and the one after them to the first.
@@ -80,7 +80,7 @@ impl TreeTiles {
     #[inline(always)]
     pub(super) unsafe fn add<V: Simd, const ROWS: usize>(&mut self, pairs: Range<usize>) {
         for left in pairs.rev() {
-            let [left, right] = &mut self.tiles[left..left + 2] else {
+            let [left, right] = &mut self.sums[left..left + 2] else {
                 unreachable!("two tiles")
             };
             for (left, right) in left.iter_mut().zip(right).take(ROWS) {

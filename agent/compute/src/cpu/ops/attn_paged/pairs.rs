@@ -1,9 +1,10 @@
 //! A block's products in bfloat16, by `vdpbf16ps` or on AMX's [`tiles`]: where activations, keys and values are that, and
 //! the processor has it.
 //!
-//! Queries and weights are rounded, as a linear's activations are; sums and weights' own sum stay f32. Of `vdpbf16ps` each element is one
-//! chain over ascending pairs of dimensions or of keys, the same beside any other rows. A key that a row does not see is 0 in
-//! its pair. Many rows take keys turned and values paired in memory, a few have it done in registers, to the same bits.
+//! Queries and weights are rounded, as a linear's activations are; sums and weights' own sum stay f32. Of `vdpbf16ps`
+//! each element is one chain over ascending pairs of dimensions or of keys, the same beside any other rows. A key that a
+//! row does not see is 0 in its pair. Many rows take keys turned and values paired in memory, a few have it done in
+//! registers, to the same bits.
 
 mod few;
 mod product;

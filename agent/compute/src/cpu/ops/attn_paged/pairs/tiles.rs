@@ -38,7 +38,7 @@ impl<A: Ahead> Products<'_, A> {
         // SAFETY: by the contract.
         unsafe {
             self.turn_keys(turned);
-            let product = Product {
+            let product = TileProduct {
                 a: queries[self.rows.start * key_dim..].as_ptr(),
                 a_stride: key_dim,
                 b: turned.as_ptr(),
@@ -73,7 +73,7 @@ impl<A: Ahead> Products<'_, A> {
         unsafe {
             super::round_rows(weights, ATTN_BLOCK_LEN);
             let are_finite = self.pair_read_values(paired);
-            let product = Product {
+            let product = TileProduct {
                 a: weights.as_ptr(),
                 a_stride: ATTN_BLOCK_LEN,
                 b: paired.as_ptr(),
@@ -88,7 +88,7 @@ impl<A: Ahead> Products<'_, A> {
             }
             for (row, visible) in visible.iter().enumerate() {
                 let masked = masked(paired, dim, visible);
-                let product = Product {
+                let product = TileProduct {
                     a: product.a.add(row * product.a_stride),
                     b: masked.as_ptr(),
                     c: product.c.add(row * product.c_stride),
@@ -149,7 +149,7 @@ fn masked(paired: &[f32], dim: usize, visible: &Range<usize>) -> Vec<f32> {
 
 /// Of words that are pairs, with `steps` of pairs in a row of `a`, and `vectors` of columns in `b`.
 #[derive(Clone, Copy)]
-struct Product {
+struct TileProduct {
     a: *const f32,
     a_stride: usize,
     b: *const f32,
@@ -160,9 +160,9 @@ struct Product {
     vectors: usize,
 }
 
-// === impl Product ===
+// === impl TileProduct ===
 
-impl Product {
+impl TileProduct {
     /// # Safety
     /// This process may use AMX; operands have so many rows, and as many columns as steps and vectors say.
     unsafe fn run(self, rows: usize, tiles: &mut Tiles) {
