@@ -343,6 +343,33 @@ fn a_draft_layer_that_is_right_gives_a_token_for_each_draft() {
     }
 }
 
+/// Of prompts that end in one step, and of requests that begin in one: each has the state that was computed for it, since
+/// that of another would draft what follows another token.
+#[test]
+fn rooms_in_company_draft_from_their_own_states() {
+    let folder = always_right();
+    let pair = Pair::start(TransportChoice::Only(Transport::Shm), |config| {
+        let speculative = nextn(3);
+        EngineConfig {
+            speculative,
+            ..at(&folder, config)
+        }
+    });
+    let requests: Vec<_> = (0..24)
+        .map(|seed| mk_request(&mk_prompt(seed, 50), 8))
+        .collect();
+    for answer in all_of(&pair, &requests) {
+        assert_eq!(answer.token_ids.len(), 8);
+    }
+    let steps = metric(&pair.prefill, "pdserve_num_steps_total");
+    assert!(steps < 23.5, "each of {steps} steps had one prompt alone");
+    let (drafts, accepted) = drafted(&pair.decode);
+    let all = drafts > 0.5 && accepted > drafts - 0.5;
+    assert!(all, "{accepted} of {drafts}");
+    assert_nothing_held(&pair.prefill);
+    assert_nothing_held(&pair.decode);
+}
+
 #[test]
 fn what_cannot_draft_by_a_layer_is_refused() {
     let refusal = |config: EngineConfig| {
