@@ -25,9 +25,9 @@ SMOLLM2_ATTENTION = 30 * 9 * 64 * 2 * 513 / 2
 
 
 def measured(make, rounds, quick=()):
-    """Tokens per second of each engine of `make`, `rounds` times by turns after a warm-up. A turn begins with a prompt
-    that is not timed, since an engine that was stopped finds its caches taken by others. Decodes of the engines named
-    in `quick` are a quarter as long, and they serve no eight requests."""
+    """Tokens per second of each engine of `make`, `rounds` times by turns after a warm-up. A turn begins with an
+    untimed prompt: an engine that was stopped finds its caches taken by others. Decodes of the engines named in `quick`
+    are a quarter as long, and they serve no eight requests."""
     random.seed(1)
     prompt = [random.randrange(100, 40000) for _ in range(PREFILL_TOKENS)]
     eight = [[random.randrange(100, 40000) for _ in range(EIGHT_PROMPT)] for _ in range(8)]

@@ -26,7 +26,7 @@ class Server:
         started = time.perf_counter()
         self.log = f"{logs}/{name.replace(' ', '-')}.log"
         with open(self.log, "w") as log:
-            # Nothing else would end it, were it stopped while this process crashes.
+            # A server that is stopped (SIGSTOP) would outlive a crash of this process.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", "--", *command],
                 stdout=log, stderr=log, start_new_session=True, env={**os.environ, **(env or {})})

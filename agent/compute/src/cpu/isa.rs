@@ -37,7 +37,7 @@ pub enum Isa {
     Avx512Vnni,
     /// Also AVX512-BF16, for a compute dtype of bfloat16.
     Avx512Bf16,
-    /// Also AMX's tiles of bfloat16, for linears and attention of it.
+    /// Also AMX's tiles of bfloat16, for linears and attention.
     Amx,
 }
 

@@ -343,8 +343,8 @@ fn a_draft_layer_that_is_right_gives_a_token_for_each_draft() {
     }
 }
 
-/// Of prompts that end in one step, and of requests that begin in one: each has the state that was computed for it, since
-/// that of another would draft what follows another token.
+/// Prompts that end in one step, and requests that begin in one, each draft from the state computed for them: another's
+/// state would draft what follows another token.
 #[test]
 fn rooms_in_company_draft_from_their_own_states() {
     let folder = always_right();

@@ -63,7 +63,8 @@ impl Default for TreeTiles {
 }
 
 impl TreeTiles {
-    /// Before the tiles of a segment, since a panic may have left some, and behind them.
+    /// Takes this thread's tile shapes away. Called after a segment's tiles, and before them too: a panic may have left
+    /// shapes behind.
     pub(crate) fn release(&mut self) {
         self.amx = Tiles::default();
     }

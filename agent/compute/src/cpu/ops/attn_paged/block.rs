@@ -49,7 +49,7 @@ impl BlockScratch {
     /// # Safety
     /// On the queue, with the op's instruction set.
     pub(super) unsafe fn begin(&mut self, tile: &Tile<'_>) {
-        // A panic may have left some.
+        // A panic may have left tile shapes on this thread.
         self.end();
         let (rows, key_dim) = (tile.rows(), tile.padded_key_dim());
         let queries = &mut grown(&mut self.queries, rows * key_dim)[..rows * key_dim];
